@@ -1,0 +1,1 @@
+"""A certificate as text: no arithmetic beyond formatting."""

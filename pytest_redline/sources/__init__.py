@@ -1,0 +1,1 @@
+"""Where outcomes come from, one module for each kind of source."""
