@@ -11,63 +11,22 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+
+from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine, Prompt  # noqa: E402
 from redline_engine.models.base import Query, Store  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
 
-torch.set_num_threads(1)  # matrices this small gain nothing from more, and other tests run beside these
-
-B, MASK, END = 4, 119, 118
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NONE = np.zeros(0)
-
-
-@pytest.fixture(scope="module", params=["tied", "untied"])
-def checkpoint(request, tmp_path_factory):
-    """A random Qwen3 in its Hugging Face layout; weights so wide that the most probable token varies."""
-    torch.manual_seed(11)
-    config = transformers.Qwen3Config(
-        vocab_size=120,
-        hidden_size=48,
-        intermediate_size=80,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-        tie_word_embeddings=request.param == "tied",
-        eos_token_id=END,
-        attn_implementation="eager",
-    )
-    oracle = transformers.Qwen3ForCausalLM(config).eval().float()
-    for parameter in oracle.parameters():
-        parameter.data.normal_(mean=float(parameter.ndim == 1), std=0.3)
-    directory = tmp_path_factory.mktemp(request.param)
-    oracle.save_pretrained(directory)
-    return oracle, directory
-
-
-@pytest.fixture
-def oracle(checkpoint):
-    return checkpoint[0]
 
 
 @pytest.fixture
 def model(checkpoint):
     return load(ModelSpec(str(checkpoint[1]), device="cpu", block_size=B, mask_id=MASK))
-
-
-def oracle_logits(oracle, tokens, block_size=B):
-    """Logits ``[T, V]`` of one sequence, every row seeing its own and all earlier blocks."""
-    block = torch.arange(len(tokens)) // block_size
-    mask = (block[None, :] <= block[:, None])[None, None]
-    bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-    with torch.inference_mode():
-        ids = torch.tensor([list(tokens)])
-        return oracle(ids, attention_mask=bias, position_ids=torch.arange(len(tokens))[None]).logits[0]
 
 
 def engine_logits(model, queries, block_size=B):
@@ -119,30 +78,6 @@ def test_cached_logits_equal_qwen3(oracle, model):
     torch.testing.assert_close(engine_logits(model, batch), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
-class Margins:
-    """The oracle as a model of the naive loop; keeps how close its closest decision was."""
-
-    def __init__(self, oracle, block_size, thresholds):
-        self.oracle, self.block_size, self.thresholds = oracle, block_size, thresholds
-        self.closest = 1.0
-        self.seen = {}
-
-    def __call__(self, position, visible):
-        key = tuple(visible)
-        if key not in self.seen:
-            logits = oracle_logits(self.oracle, visible, self.block_size).clone()
-            logits[:, MASK] = -torch.inf
-            self.seen[key] = logits.softmax(dim=1)
-        best, second = self.seen[key][position].topk(2)
-        confidence = float(best[0])
-        first = len(visible) - self.block_size
-        rivals = [p for p in range(first, len(visible)) if visible[p] == MASK and p != position]
-        in_block = self.seen[key].amax(dim=1)[rivals].tolist()
-        near = [float(best[0] - best[1]), *(abs(confidence - each) for each in [*self.thresholds, *in_block])]
-        self.closest = min(self.closest, *near)
-        return (int(second[0]),), confidence
-
-
 def test_a_grid_decodes_as_the_naive_loop_does_with_qwen3(oracle, model):
     """Identical replies and forwards, unless some decision was nearer than rounding can decide."""
     knobs = [
@@ -155,35 +90,11 @@ def test_a_grid_decodes_as_the_naive_loop_does_with_qwen3(oracle, model):
         grid = Engine(model, batch_size).generate(prompts, knobs)
         for row, knob in zip(grid, knobs, strict=True):
             for reply, prompt in zip(row, prompts, strict=True):
-                run, closest = naive_run(oracle, prompt.tokens, knob)
+                run, closest = oracle_run(oracle, prompt.tokens, knob)
                 if closest > 1e-4:
                     compared += 1
                     assert (list(reply.tokens), reply.trace.forwards) == (naive.reply(run), len(run.forwards))
     assert compared > 0.5 * 3 * len(knobs) * len(prompts)
-
-
-RUNS: dict = {}
-
-
-def naive_run(oracle, tokens, knobs):
-    size = knobs.block_size or B
-    key = (oracle, tuple(tokens), knobs)
-    if key not in RUNS:
-        case = naive.Case(
-            prompt=tokens,
-            block_size=size,
-            buffer_size=knobs.buffer_size,
-            semi_complete_threshold=knobs.semi_complete_threshold,
-            add_block_threshold=knobs.add_block_threshold,
-            max_new_tokens=knobs.max_new_tokens,
-            accept_threshold=knobs.accept_threshold if knobs.schedule == "threshold" else None,
-            quota=knobs.accept_count,
-            end_ids=(END,),
-            mask=MASK,
-        )
-        says = Margins(oracle, size, [knobs.accept_threshold])
-        RUNS[key] = naive.decode(case, says), says.closest
-    return RUNS[key]
 
 
 def test_logits_that_are_not_finite_stop_only_their_own_request(model):
