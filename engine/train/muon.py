@@ -29,7 +29,8 @@ def orthogonalise(stack: Tensor) -> Tensor:
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = first * x + (third * gram + fifth * gram @ gram) @ x
-    return x.mT if tall else x
+    found: Tensor = x.mT if tall else x
+    return found
 
 
 class Muon:
@@ -90,7 +91,7 @@ class Muon:
             dist.all_reduce(flat)
             updates = [
                 part.view_as(update)
-                for part, update in zip(flat.split([update.numel() for update in updates]), updates, strict=True)
+                for part, update in zip(torch.split(flat, [update.numel() for update in updates]), updates, strict=True)
             ]
         rate = self.rates[0] * scale
         for members, update in zip(groups.values(), updates, strict=True):

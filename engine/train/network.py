@@ -85,7 +85,7 @@ class Attention(nn.Module):
 
     def heads(self, x: Tensor) -> Tensor:
         """``[n, length, rows]`` to ``[n, heads, length, D]``."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def forward(self, clean: Tensor, noisy: Tensor, view: View, last: bool) -> tuple[Tensor | None, Tensor]:
         """Attend; `clean` is ``[N, L, hidden]``, `noisy` ``[N * C, M, hidden]``. No clean output if `last`."""

@@ -160,7 +160,7 @@ def _gradient(network: Network, batch: Batch, worker: Worker) -> tuple[float, fl
     logits = network(batch.clean, batch.noisy, batch.view, batch.asked)
     losses = functional.cross_entropy(logits, batch.targets, reduction="none") * batch.weights
     network.zero_grad()
-    losses.sum().backward()
+    torch.autograd.backward(losses.sum())
     full = batch.weights == 1
     right = ((logits.argmax(dim=1) == batch.targets) & full).sum()
     parameters = list(network.parameters())
