@@ -12,15 +12,15 @@ SHAPE = Shape()
 
 WARM = Stage("warm", Noise(block_size=1), steps=1000)
 DIFFUSION = Stage(
-    "diffusion", Noise(BLOCK_SIZE), steps=3600, batch=16, after="warm", carry_on=True, warm_up=0, cool_down=0.6
+    "diffusion", Noise(BLOCK_SIZE), steps=6000, batch=16, after="warm", carry_on=True, warm_up=0, cool_down=0.6
 )
 _TUNE = Noise(BLOCK_SIZE, run_share=0.6, spare_share=0.3)
-MULTIBLOCK = Stage("multiblock", _TUNE, steps=700, batch=16, after="diffusion", rate=0.01, cool_down=0.8)
-DISTIL = Stage("distil", _TUNE, steps=700, batch=16, after="diffusion", rate=0.01, cool_down=0.8, targets="decodes")
+MULTIBLOCK = Stage("multiblock", _TUNE, steps=1300, batch=16, after="diffusion", rate=0.01, cool_down=0.8)
+DISTIL = Stage("distil", _TUNE, steps=1300, batch=16, after="diffusion", rate=0.01, cool_down=0.8, targets="decodes")
 
 STAGES = (WARM, DIFFUSION, DISTIL, MULTIBLOCK)
 CHECKPOINTS = {"arithmetic-base": DIFFUSION, "arithmetic-multiblock": MULTIBLOCK, "arithmetic": DISTIL}
 
-DECODES = 6000  # training prompts that the base model decodes for DISTIL
+DECODES = 10000  # training prompts that the base model decodes for DISTIL
 POOL = 4096  # calibration prompts that ship
 TEST = 512  # held-out prompts of the model cards
