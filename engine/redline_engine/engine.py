@@ -26,49 +26,10 @@ import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
 from redline_engine.models.base import Answer, Model
+from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, State, StateBook
 from redline_engine.stops import Detokenize
-from redline_engine.trace import Trace
 from redline_engine.walker import Walkers
-
-
-class PromptError(ValueError):
-    """A prompt that cannot be decoded; the text names it."""
-
-
-class Prompt(NamedTuple):
-    """Token ids to continue, and the name to use in messages."""
-
-    id: str
-    tokens: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What one configuration answered to one prompt.
-
-    Parameters
-    ----------
-    ticket
-        Which submitted prompt, as `Engine.submit` numbered it.
-    configuration
-        Which of the configurations it was submitted with.
-    tokens
-        The reply up to and including its end token; no mask, nothing behind the end. Empty after an error.
-    text
-        Its text without end token and stop string; None without a `detokenize` function.
-    trace
-        Accounting and finish reason.
-    error
-        None, or why there is no reply; names the prompt.
-    """
-
-    ticket: int
-    configuration: int
-    tokens: tuple[int, ...]
-    text: str | None
-    trace: Trace
-    error: str | None = None
 
 
 @dataclass
@@ -200,31 +161,8 @@ class Engine:
 
     def _check(self, prompt: Prompt, configurations: Sequence[DecodeKnobs]) -> _Submitted:
         """Refuse what cannot be decoded, and give the rest a ticket."""
-        info = self.model.info
-        problems = [] if configurations else [f"prompt {prompt.id}: there is no configuration to decode it with"]
-        for number, knobs in enumerate(configurations):
-            if knobs.stop_strings and self._detokenize is None:
-                problems.append(f"configurations[{number}] stop_strings: need an engine with a detokenize function")
-            strange = [token for token in knobs.stop_tokens if token >= info.vocab_size or token == info.mask_id]
-            if strange:
-                problems.append(f"configurations[{number}] stop_tokens: the model cannot propose {strange}")
-        if problems:
-            raise KnobError(problems)
-        if not len(prompt.tokens):
-            raise PromptError(f"prompt {prompt.id}: no tokens; at least one is needed")
-        for place, token in enumerate(prompt.tokens):
-            if token == info.mask_id or not 0 <= token < info.vocab_size:
-                what = "the mask" if token == info.mask_id else f"outside the vocabulary of {info.vocab_size}"
-                raise PromptError(f"prompt {prompt.id}: token {token} at position {place} is {what}")
         resolved = tuple(self._resolve(knobs) for knobs in configurations)
-        for knobs in resolved:
-            size = knobs.block_size or info.block_size
-            needed = -(-(len(prompt.tokens) + knobs.max_new_tokens) // size) * size
-            if needed > info.max_positions:
-                raise PromptError(
-                    f"prompt {prompt.id}: {len(prompt.tokens)} tokens and max_new_tokens {knobs.max_new_tokens} need "
-                    f"{needed} positions; the model has {info.max_positions}"
-                )
+        check_request(prompt, resolved, self.model.info, has_text=self._detokenize is not None)
         self._tickets += 1
         return _Submitted(self._tickets - 1, prompt, resolved)
 

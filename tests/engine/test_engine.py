@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redline_engine.config import DecodeKnobs, KnobError
-from redline_engine.engine import Engine, Prompt, PromptError
+from redline_engine.engine import Engine
 from redline_engine.models.base import ModelInfo
 from redline_engine.models.scripted import HashModel, ScriptedModel
+from redline_engine.request import Prompt, PromptError
 
 INFO = ModelInfo(vocab_size=20, mask_id=19, end_ids=(18,), block_size=4, max_positions=1024)
 

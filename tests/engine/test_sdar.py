@@ -16,9 +16,10 @@ pytest.importorskip("transformers")
 from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
-from redline_engine.engine import Engine, Prompt  # noqa: E402
+from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.base import Query, Store  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
+from redline_engine.request import Prompt  # noqa: E402
 
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NONE = np.zeros(0)
