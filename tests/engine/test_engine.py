@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import pytest
@@ -251,3 +252,48 @@ def test_effective_knobs_name_the_block_size_in_force():
     engine = Engine(HashModel(1, block_size=16))
     assert engine.effective(DecodeKnobs())["block_size"] == 16
     assert engine.effective(DecodeKnobs(block_size=4))["block_size"] == 4
+
+
+ALTERNATIVES = {
+    "block_size": 8,
+    "buffer_size": 1,
+    "schedule": "count",
+    "accept_threshold": 0.4,
+    "accept_count": 3,
+    "denoising_steps": 2,
+    "semi_complete_threshold": 0.2,
+    "add_block_threshold": 0.9,
+    "max_new_tokens": 17,
+    "max_forwards": 3,
+    "temperature": 0.8,
+    "top_p": 0.3,
+    "top_k": 2,
+    "seed": 1,
+    "stop_tokens": (3, 4, 5),
+    "stop_strings": ("a", "b"),
+}
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        {},
+        {"buffer_size": 1},
+        {"schedule": "count"},
+        {"schedule": "steps", "denoising_steps": 3, "semi_complete_threshold": 0.5},
+        {"temperature": 1},
+    ],
+)
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_a_knob_changes_something_exactly_if_it_is_read(name, base):
+    pytest.importorskip("torch")
+    assert set(ALTERNATIVES) == {field.name for field in fields(DecodeKnobs)}
+    knobs = DecodeKnobs(**({"max_new_tokens": 40, "block_size": 4} | base))
+    if getattr(knobs, name) == ALTERNATIVES[name]:
+        pytest.skip(f"{name} has this value already")
+    changed = replace(knobs, **{name: ALTERNATIVES[name]})
+    engine = Engine(HashModel(3, 300), detokenize=letters)
+    prompts = [Prompt(str(number), [number] * (number + 1)) for number in range(12)]
+    row, other = engine.generate(prompts, [knobs, changed])
+    differs = any(outcome(one) != outcome(two) for one, two in zip(row, other, strict=True))
+    assert differs == (name in knobs.effective()) == (engine.effective(knobs) != engine.effective(changed))
