@@ -29,7 +29,7 @@ from redline_engine.models.base import Answer, Model
 from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, State, StateBook
 from redline_engine.stops import Detokenize
-from redline_engine.walker import Walkers
+from redline_engine.walker import Stance, Walkers
 
 
 @dataclass
@@ -141,7 +141,10 @@ class Engine:
         return submitted.ticket
 
     def step(self) -> list[Reply]:
-        """Run one batch of states and hand out the replies that are finished by it."""
+        """Run one batch of states and hand out the replies that are finished by it.
+
+        Whatever the model raises passes through; the states of that batch are lost then, so make a new engine.
+        """
         states = self._collect()
         self._forward(states)
         finished = self._advance(states)
@@ -192,13 +195,13 @@ class Engine:
             book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers))
             chosen = [submitted.configurations[number] for number in numbers]
             rows = walkers.add(submitted.prompt.tokens, chosen, info.end_ids)
-            for number, row in zip(numbers, rows.tolist(), strict=True):
+            for number, row, stance in zip(numbers, rows.tolist(), walkers.stances(rows), strict=True):
                 self._configuration[size, row] = number
-                self._stand(book, row)
+                self._stand(book, row, stance)
 
-    def _stand(self, book: StateBook, row: int) -> State:
+    def _stand(self, book: StateBook, row: int, stance: Stance) -> State:
         """Place a walker on its state; it waits there if the state has no answer yet."""
-        state, new = book.find(self._walkers[book.block_size].stance(row))
+        state, new = book.find(stance)
         if new:
             self._pending.append(state)
         if state.answer is None:
@@ -237,18 +240,19 @@ class Engine:
                     by_size.setdefault(standing.state.book.block_size, []).append((standing, answer))
             ready = []
             for size, group in by_size.items():
-                done = self._walkers[size].advance(
-                    np.array([standing.row for standing, _ in group]),
+                walkers = self._walkers[size]
+                rows = np.array([standing.row for standing, _ in group])
+                done = walkers.advance(
+                    rows,
                     np.concatenate([answer.tokens for _, answer in group]),
                     np.concatenate([answer.confidence for _, answer in group]),
                 )
-                for (standing, _), is_done in zip(group, done.tolist(), strict=True):
-                    if is_done:
-                        finished.append(standing)
-                        continue
-                    state = self._stand(standing.state.book, standing.row)
+                finished += [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if is_done]
+                going = [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if not is_done]
+                for (row, before), stance in zip(going, walkers.stances(rows[~done]), strict=True):
+                    state = self._stand(before.book, row, stance)
                     if state.answer is not None:
-                        ready.append(_Standing(standing.row, state))
+                        ready.append(_Standing(row, state))
         return finished
 
     def _release(self, finished: Sequence[_Standing]) -> list[Reply]:

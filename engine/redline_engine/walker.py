@@ -111,12 +111,13 @@ class Walkers:
         self._open(rows)
         return rows
 
-    def stance(self, row: int) -> Stance:
-        """Say what the walker's next forward is about; the tokens are a view that `advance` changes."""
-        walker = self._table.walkers[row]
-        cached = int(walker["base"]) if walker["forwards"] else 0
-        end = int(walker["run_end"]) * self.block_size
-        return Stance(cached, int(walker["commit_end"]), self._table.flat(row)[:end])
+    def stances(self, rows: Rows) -> list[Stance]:
+        """Say what the next forward of each row is about; the tokens are views that `advance` changes."""
+        walkers = self._table.walkers[rows]
+        cached = np.where(walkers["forwards"] > 0, walkers["base"], 0)
+        ends = walkers["run_end"] * self.block_size
+        columns = zip(rows.tolist(), cached.tolist(), walkers["commit_end"].tolist(), ends.tolist(), strict=True)
+        return [Stance(here, commit_end, self._table.flat(row)[:end]) for row, here, commit_end, end in columns]
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.
