@@ -80,6 +80,17 @@ class Engine:
         Token ids to text; without it replies have no text and stop strings are refused.
     record
         Keep a record of each forward in the traces.
+
+    Examples
+    --------
+    Three configurations decode a prompt; alone they would need 14 forwards, together 11.
+
+    >>> from redline_engine.models.scripted import HashModel
+    >>> engine = Engine(HashModel(seed=2, end_rate=2000))
+    >>> knobs = [DecodeKnobs(accept_threshold=threshold) for threshold in (0.95, 0.9, 0.8)]
+    >>> replies = engine.generate([Prompt("p", [1, 2, 3])], knobs)
+    >>> [reply.trace.forwards for (reply,) in replies], engine.counts.forwards_run
+    ([5, 5, 4], 11)
     """
 
     def __init__(
