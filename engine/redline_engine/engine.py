@@ -26,49 +26,10 @@ import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
 from redline_engine.models.base import Answer, Model
+from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, State, StateBook
 from redline_engine.stops import Detokenize
-from redline_engine.trace import Trace
-from redline_engine.walker import Walkers
-
-
-class PromptError(ValueError):
-    """A prompt that cannot be decoded; the text names it."""
-
-
-class Prompt(NamedTuple):
-    """Token ids to continue, and the name to use in messages."""
-
-    id: str
-    tokens: Sequence[int]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What one configuration answered to one prompt.
-
-    Parameters
-    ----------
-    ticket
-        Which submitted prompt, as `Engine.submit` numbered it.
-    configuration
-        Which of the configurations it was submitted with.
-    tokens
-        The reply up to and including its end token; no mask, nothing behind the end. Empty after an error.
-    text
-        Its text without end token and stop string; None without a `detokenize` function.
-    trace
-        Accounting and finish reason.
-    error
-        None, or why there is no reply; names the prompt.
-    """
-
-    ticket: int
-    configuration: int
-    tokens: tuple[int, ...]
-    text: str | None
-    trace: Trace
-    error: str | None = None
+from redline_engine.walker import Stance, Walkers
 
 
 @dataclass
@@ -119,6 +80,17 @@ class Engine:
         Token ids to text; without it replies have no text and stop strings are refused.
     record
         Keep a record of each forward in the traces.
+
+    Examples
+    --------
+    Three configurations decode a prompt; alone they would need 14 forwards, together 11.
+
+    >>> from redline_engine.models.scripted import HashModel
+    >>> engine = Engine(HashModel(seed=2, end_rate=2000))
+    >>> knobs = [DecodeKnobs(accept_threshold=threshold) for threshold in (0.95, 0.9, 0.8)]
+    >>> replies = engine.generate([Prompt("p", [1, 2, 3])], knobs)
+    >>> [reply.trace.forwards for (reply,) in replies], engine.counts.forwards_run
+    ([5, 5, 4], 11)
     """
 
     def __init__(
@@ -180,7 +152,10 @@ class Engine:
         return submitted.ticket
 
     def step(self) -> list[Reply]:
-        """Run one batch of states and hand out the replies that are finished by it."""
+        """Run one batch of states and hand out the replies that are finished by it.
+
+        Whatever the model raises passes through; the states of that batch are lost then, so make a new engine.
+        """
         states = self._collect()
         self._forward(states)
         finished = self._advance(states)
@@ -200,31 +175,8 @@ class Engine:
 
     def _check(self, prompt: Prompt, configurations: Sequence[DecodeKnobs]) -> _Submitted:
         """Refuse what cannot be decoded, and give the rest a ticket."""
-        info = self.model.info
-        problems = [] if configurations else [f"prompt {prompt.id}: there is no configuration to decode it with"]
-        for number, knobs in enumerate(configurations):
-            if knobs.stop_strings and self._detokenize is None:
-                problems.append(f"configurations[{number}] stop_strings: need an engine with a detokenize function")
-            strange = [token for token in knobs.stop_tokens if token >= info.vocab_size or token == info.mask_id]
-            if strange:
-                problems.append(f"configurations[{number}] stop_tokens: the model cannot propose {strange}")
-        if problems:
-            raise KnobError(problems)
-        if not len(prompt.tokens):
-            raise PromptError(f"prompt {prompt.id}: no tokens; at least one is needed")
-        for place, token in enumerate(prompt.tokens):
-            if token == info.mask_id or not 0 <= token < info.vocab_size:
-                what = "the mask" if token == info.mask_id else f"outside the vocabulary of {info.vocab_size}"
-                raise PromptError(f"prompt {prompt.id}: token {token} at position {place} is {what}")
         resolved = tuple(self._resolve(knobs) for knobs in configurations)
-        for knobs in resolved:
-            size = knobs.block_size or info.block_size
-            needed = -(-(len(prompt.tokens) + knobs.max_new_tokens) // size) * size
-            if needed > info.max_positions:
-                raise PromptError(
-                    f"prompt {prompt.id}: {len(prompt.tokens)} tokens and max_new_tokens {knobs.max_new_tokens} need "
-                    f"{needed} positions; the model has {info.max_positions}"
-                )
+        check_request(prompt, resolved, self.model.info, has_text=self._detokenize is not None)
         self._tickets += 1
         return _Submitted(self._tickets - 1, prompt, resolved)
 
@@ -254,13 +206,13 @@ class Engine:
             book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers))
             chosen = [submitted.configurations[number] for number in numbers]
             rows = walkers.add(submitted.prompt.tokens, chosen, info.end_ids)
-            for number, row in zip(numbers, rows.tolist(), strict=True):
+            for number, row, stance in zip(numbers, rows.tolist(), walkers.stances(rows), strict=True):
                 self._configuration[size, row] = number
-                self._stand(book, row)
+                self._stand(book, row, stance)
 
-    def _stand(self, book: StateBook, row: int) -> State:
+    def _stand(self, book: StateBook, row: int, stance: Stance) -> State:
         """Place a walker on its state; it waits there if the state has no answer yet."""
-        state, new = book.find(self._walkers[book.block_size].stance(row))
+        state, new = book.find(stance)
         if new:
             self._pending.append(state)
         if state.answer is None:
@@ -299,18 +251,19 @@ class Engine:
                     by_size.setdefault(standing.state.book.block_size, []).append((standing, answer))
             ready = []
             for size, group in by_size.items():
-                done = self._walkers[size].advance(
-                    np.array([standing.row for standing, _ in group]),
+                walkers = self._walkers[size]
+                rows = np.array([standing.row for standing, _ in group])
+                done = walkers.advance(
+                    rows,
                     np.concatenate([answer.tokens for _, answer in group]),
                     np.concatenate([answer.confidence for _, answer in group]),
                 )
-                for (standing, _), is_done in zip(group, done.tolist(), strict=True):
-                    if is_done:
-                        finished.append(standing)
-                        continue
-                    state = self._stand(standing.state.book, standing.row)
+                finished += [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if is_done]
+                going = [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if not is_done]
+                for (row, before), stance in zip(going, walkers.stances(rows[~done]), strict=True):
+                    state = self._stand(before.book, row, stance)
                     if state.answer is not None:
-                        ready.append(_Standing(standing.row, state))
+                        ready.append(_Standing(row, state))
         return finished
 
     def _release(self, finished: Sequence[_Standing]) -> list[Reply]:

@@ -59,7 +59,8 @@ class WalkerTable:
         self.walkers: NDArray[Any] = np.zeros(0, WALKER)
         self.tokens = np.zeros((0, 0, block_size), np.int32)
         self.turns = np.zeros((0, 0), np.int64)
-        self._mask_id = mask_id
+        self.block_size = block_size
+        self.mask_id = mask_id
         self._free: list[int] = []
         self._deepest = self._widest = 0
 
@@ -74,11 +75,11 @@ class WalkerTable:
         deeper = max(0, self._deepest + 1 + self._widest - depth)
         if more or deeper:
             self.walkers = np.concatenate([self.walkers, np.zeros(more, WALKER)])
-            self.tokens = np.pad(self.tokens, ((0, more), (0, deeper), (0, 0)), constant_values=self._mask_id)
+            self.tokens = np.pad(self.tokens, ((0, more), (0, deeper), (0, 0)), constant_values=self.mask_id)
             self.turns = np.pad(self.turns, ((0, more), (0, deeper)))
             self._free.extend(range(have, have + more))
         rows = np.array([self._free.pop() for _ in range(count)], np.int64)
-        self.tokens[rows] = self._mask_id
+        self.tokens[rows] = self.mask_id
         self.turns[rows] = 0
         return rows
 

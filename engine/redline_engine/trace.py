@@ -88,8 +88,8 @@ class Trace:
 
     @property
     def prefill_forwards(self) -> int:
-        """1: prompts are prefilled in one piece. 0 if the request failed in it."""
-        return min(self.forwards, 1)
+        """1: prompts are prefilled in one piece."""
+        return 1
 
     @property
     def decode_forwards(self) -> int:

@@ -40,12 +40,10 @@ from numpy.typing import NDArray
 
 from redline_engine.accept import accept, may_open, must_move, quotas, rule_numbers
 from redline_engine.config import DecodeKnobs
-from redline_engine.stops import Detokenize, Stop, find_stop
+from redline_engine.replies import REASONS, RUNNING, Replies
+from redline_engine.stops import Detokenize
 from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
-from redline_engine.trace import FinishReason, ForwardRecord, Trace
-
-_REASONS: tuple[FinishReason, ...] = ("stop", "stop_string", "length", "max_forwards", "error")
-_RUNNING = -1
+from redline_engine.trace import ForwardRecord, Trace
 
 
 class Stance(NamedTuple):
@@ -80,12 +78,10 @@ class Walkers:
     ) -> None:
         self.block_size = block_size
         self.mask_id = mask_id
-        self.detokenize = detokenize
         self.record = record
         self._table = WalkerTable(block_size, mask_id)
         self._end_sets: dict[tuple[int, ...], int] = {}
-        self._strings: dict[int, tuple[str, ...]] = {}
-        self._stops: dict[int, Stop] = {}
+        self._replies = Replies(self._table, detokenize)
         self._records: dict[int, list[ForwardRecord]] = {}
 
     def add(self, prompt: Sequence[int], knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> Rows:
@@ -98,7 +94,7 @@ class Walkers:
         rows = self._table.take(len(knobs), max(last_blocks), max(knob.buffer_size for knob in knobs))
         start = np.zeros(len(knobs), WALKER)
         start["prompt_length"], start["base"], start["opened"] = length, length // size, -(-length // size)
-        start["last_block"], start["end"], start["settled"], start["reason"] = last_blocks, NOWHERE, length, _RUNNING
+        start["last_block"], start["end"], start["settled"], start["reason"] = last_blocks, NOWHERE, length, RUNNING
         for walker, knob, row in zip(start, knobs, rows.tolist(), strict=True):
             self._table.flat(row)[:length] = prompt
             walker["limit"] = length + knob.max_new_tokens
@@ -108,20 +104,20 @@ class Walkers:
             walker["end_set"] = self._end_sets.setdefault(ends, len(self._end_sets))
             walker["threshold"], walker["quota"], walker["steps"] = rule_numbers(knob)
             walker["semi"], walker["add"] = knob.semi_complete_threshold, knob.add_block_threshold
-            if knob.stop_strings:
-                self._strings[row] = knob.stop_strings
+            self._replies.watch(row, knob.stop_strings)
             if self.record:
                 self._records[row] = []
         self._table.walkers[rows] = start
         self._open(rows)
         return rows
 
-    def stance(self, row: int) -> Stance:
-        """Say what the walker's next forward is about; the tokens are a view that `advance` changes."""
-        walker = self._table.walkers[row]
-        cached = int(walker["base"]) if walker["forwards"] else 0
-        end = int(walker["run_end"]) * self.block_size
-        return Stance(cached, int(walker["commit_end"]), self._table.flat(row)[:end])
+    def stances(self, rows: Rows) -> list[Stance]:
+        """Say what the next forward of each row is about; the tokens are views that `advance` changes."""
+        walkers = self._table.walkers[rows]
+        cached = np.where(walkers["forwards"] > 0, walkers["base"], 0)
+        ends = walkers["run_end"] * self.block_size
+        columns = zip(rows.tolist(), cached.tolist(), walkers["commit_end"].tolist(), ends.tolist(), strict=True)
+        return [Stance(here, commit_end, self._table.flat(row)[:end]) for row, here, commit_end, end in columns]
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.
@@ -171,53 +167,33 @@ class Walkers:
         walkers["base"] = walkers["commit_end"]
         walkers["reason"] = self._finish(walkers)
         self._table.walkers[rows] = walkers
-        if self._strings:
-            self._find_stops(rows)
-        finished: NDArray[np.bool_] = self._table.walkers["reason"][rows] != _RUNNING
+        self._table.walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
+        finished: NDArray[np.bool_] = self._table.walkers["reason"][rows] != RUNNING
         self._open(rows[~finished])
         return finished
 
     def fail(self, row: int) -> None:
         """End a walker whose last forward gave no usable answer."""
         self._table.walkers["forwards"][row] += 1
-        self._table.walkers["reason"][row] = _REASONS.index("error")
+        self._table.walkers["reason"][row] = REASONS.index("error")
 
     def reply(self, row: int) -> list[int]:
         """Tokens of the reply, an end token included, never a mask; empty after an error."""
-        walker = self._table.walkers[row]
-        return self._settled_tokens(row)[: self._reply_end(row) - int(walker["prompt_length"])]
+        return self._replies.tokens(row)
 
     def text(self, row: int) -> str:
         """Text of the reply: without its end token, and cut before a stop string. Needs `detokenize`."""
-        if row in self._stops:
-            return self._stops[row].text
-        assert self.detokenize is not None
-        reply = self.reply(row)
-        return self.detokenize(reply[:-1] if self._ends(row) else reply)
+        return self._replies.text(row)
 
     def trace(self, row: int) -> Trace:
-        """Accounting of the walker so far; meant for a finished one."""
-        walker = self._table.walkers[row]
-        reply_tokens = self._reply_end(row) - int(walker["prompt_length"])
-        window = self._table.tokens[row, int(walker["prompt_length"]) // self.block_size : int(walker["opened"])]
-        return Trace(
-            finish_reason=_REASONS[walker["reason"]],
-            forwards=int(walker["forwards"]),
-            zero_token_forwards=int(walker["zero_token"]),
-            commit_only_forwards=int(walker["commit_only"]),
-            tokens_resolved=int(walker["resolved"]),
-            reply_tokens=reply_tokens,
-            end_token=self._ends(row),
-            tokens_after_reply=int(walker["resolved"]) - reply_tokens,
-            masks_left=int((window == self.mask_id).sum()),
-            records=tuple(self._records.get(row, ())),
-        )
+        """Accounting of a finished walker."""
+        return self._replies.trace(row, self._records.get(row, []))
 
     def release(self, row: int) -> None:
         """Forget a walker; its row may be used again."""
         self._table.give_back(row)
-        for held in (self._strings, self._stops, self._records):
-            held.pop(row, None)
+        self._replies.forget(row)
+        self._records.pop(row, None)
 
     def _window(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Block numbers ``[W, N]`` of the buffers, and their open masked positions ``[W, N, B]``."""
@@ -244,23 +220,12 @@ class Walkers:
             np.minimum.at(walkers["end"], walker[hits], position[hits])
 
     def _finish(self, walkers: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the number of each walker's finish reason, or `_RUNNING`."""
+        """Return the number of each walker's finish reason, or `RUNNING`."""
         stop = walkers["end"] < walkers["settled"]
         length = walkers["settled"] >= (walkers["last_block"] + 1) * self.block_size
         capped = walkers["forwards"] >= walkers["max_forwards"]
-        reasons = [_REASONS.index(name) for name in ("stop", "length", "max_forwards")]
-        return np.select([stop, length, capped], reasons, _RUNNING)
-
-    def _find_stops(self, rows: Rows) -> None:
-        """Finish the walkers whose settled text holds one of their stop strings."""
-        assert self.detokenize is not None
-        for row in rows.tolist():
-            if row in self._strings:
-                tokens = self._settled_tokens(row)
-                found = find_stop(tokens[:-1] if self._ends(row) else tokens, self._strings[row], self.detokenize)
-                if found:
-                    self._stops[row] = found
-                    self._table.walkers["reason"][row] = _REASONS.index("stop_string")
+        reasons = [REASONS.index(name) for name in ("stop", "length", "max_forwards")]
+        return np.select([stop, length, capped], reasons, RUNNING)
 
     def _open(self, rows: Rows) -> None:
         """Open at most one block per walker, then measure what its next forward commits and how far it runs."""
@@ -282,27 +247,6 @@ class Walkers:
         reach = np.where(left > 0, blocks + 1, 0).max(axis=1)
         walkers["run_end"] = np.maximum(reach, walkers["commit_end"])
         self._table.walkers[rows] = walkers
-
-    def _settled_tokens(self, row: int) -> list[int]:
-        """Tokens after the prompt without a gap, up to an end token or the limit."""
-        walker = self._table.walkers[row]
-        end = min(int(walker["limit"]), int(walker["settled"]), int(walker["end"]) + 1)
-        tokens: list[int] = self._table.flat(row)[int(walker["prompt_length"]) : end].tolist()
-        return tokens
-
-    def _reply_end(self, row: int) -> int:
-        """Position one past the reply."""
-        walker = self._table.walkers[row]
-        if walker["reason"] == _REASONS.index("error"):
-            return int(walker["prompt_length"])
-        if row in self._stops:
-            return int(walker["prompt_length"]) + self._stops[row].tokens
-        return min(int(walker["limit"]), int(walker["settled"]), int(walker["end"]) + 1)
-
-    def _ends(self, row: int) -> bool:
-        """Whether the settled tokens end with an end token (and no stop string came first)."""
-        walker = self._table.walkers[row]
-        return row not in self._stops and bool(walker["end"] < walker["settled"])
 
     def _keep_records(
         self,

@@ -37,7 +37,7 @@ def oracle_logits(oracle, tokens, block_size=B):
     """Logits ``[T, V]`` of one sequence, every row seeing its own and all earlier blocks."""
     block = torch.arange(len(tokens)) // block_size
     mask = (block[None, :] <= block[:, None])[None, None]
-    bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    bias = torch.zeros(mask.shape, dtype=oracle.dtype).masked_fill(~mask, -torch.inf)
     with torch.no_grad():
         ids = torch.tensor([list(tokens)])
         return oracle(ids, attention_mask=bias, position_ids=torch.arange(len(tokens))[None]).logits[0]

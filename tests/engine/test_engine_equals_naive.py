@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redline_engine.config import DecodeKnobs
-from redline_engine.engine import Engine, Prompt
+from redline_engine.engine import Engine
 from redline_engine.models.scripted import HashModel
+from redline_engine.request import Prompt
 
 THRESHOLDS = st.integers(0, 20).map(lambda twentieths: twentieths / 20)
 

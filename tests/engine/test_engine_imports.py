@@ -1,7 +1,9 @@
-"""What importing the engine does not load, asked of a fresh interpreter."""
+"""What importing the engine does not load, asked of a fresh interpreter; and that its examples tell the truth."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import subprocess
 import sys
 
@@ -30,3 +32,9 @@ def test_a_real_model_does_without_transformers_and_pytest():
     pytest.importorskip("torch")
     pytest.importorskip("safetensors")
     assert loaded("redline_engine.models.checkpoint").isdisjoint({"transformers", "pytest", "pytest_redline"})
+
+
+def test_the_examples_in_docstrings_come_out_as_printed():
+    results = doctest.testmod(importlib.import_module("redline_engine.engine"))
+    assert results.attempted >= 5
+    assert not results.failed

@@ -13,8 +13,9 @@ diffusers = pytest.importorskip("diffusers", minversion="0.42")
 from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
-from redline_engine.engine import Engine, Prompt  # noqa: E402
+from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
+from redline_engine.request import Prompt  # noqa: E402
 
 NEW = 22
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import json
@@ -16,9 +17,10 @@ pytest.importorskip("transformers")
 from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
-from redline_engine.engine import Engine, Prompt  # noqa: E402
+from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.base import Query, Store  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
+from redline_engine.request import Prompt  # noqa: E402
 
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NONE = np.zeros(0)
@@ -112,10 +114,22 @@ def test_logits_that_are_not_finite_stop_only_their_own_request(model):
         assert spoilt[1].error == "prompt spoilt: position 3: logits are not finite; decoding stopped"
 
 
-def test_bfloat16_gives_float32_confidences(checkpoint):
-    model = load(ModelSpec(str(checkpoint[1]), dtype="bfloat16", device="cpu", block_size=B, mask_id=MASK))
-    (answer,) = model.forward(B, [ask([1, 2, MASK, MASK])._replace(positions=np.array([2, 3]))])
-    assert model.dtype == torch.bfloat16
+@pytest.fixture
+def rounded(checkpoint):
+    return load(ModelSpec(str(checkpoint[1]), dtype="bfloat16", device="cpu", block_size=B, mask_id=MASK))
+
+
+def test_bfloat16_logits_are_as_close_to_float32_as_those_of_qwen3(oracle, rounded):
+    tokens = list(sequences())[-1]
+    exact = oracle_logits(oracle, tokens)
+    theirs = oracle_logits(copy.deepcopy(oracle).bfloat16(), tokens)
+    ours = engine_logits(rounded, [ask(tokens)])
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    assert (ours.float() - exact).abs().mean() < 1.3 * (theirs.float() - exact).abs().mean()
+
+
+def test_bfloat16_gives_float32_confidences(rounded):
+    (answer,) = rounded.forward(B, [ask([1, 2, MASK, MASK])._replace(positions=np.array([2, 3]))])
     assert answer.confidence.dtype == np.float32
     assert not (answer.confidence == answer.confidence.astype(np.float16)).all()
 

@@ -4,14 +4,10 @@ Layers are Qwen3's: RMSNorm before attention and MLP, grouped-query attention wi
 rotary positions, SwiGLU. Two things differ from a causal model. A position sees its whole block, also what lies to its
 right; and the logits at a position are about that position, not about the next.
 
-One forward runs a batch of unequal queries. The rows of all queries are *packed* into one matrix for everything that
-works row by row; only attention pads them to a rectangle, keys of committed pages first. Rows of a block that is to be
-committed leave their keys and values in its page.
-
 Letters: ``T`` packed rows, ``b`` queries, ``R`` rows of the longest query, ``C`` cached positions of the longest,
-``P`` pages of it, ``B`` block size, ``H`` query heads, ``K`` key-value heads, ``D`` head size. The cache of a block
-size is ``[layers, 1 + pages, B, 2, K, D]``, keys and values side by side. Its place 0 stays zero and fills up the pages
-of shorter queries: a masked key still multiplies its value by 0, so whatever stands there must be finite.
+``B`` block size, ``H`` query heads, ``K`` key-value heads, ``D`` head size (see `packing.py` for the layout of a
+batch). The cache of a block size is ``[layers, 1 + pages, B, 2, K, D]``, keys and values side by side. Rows of a block
+that is to be committed leave their keys and values in its page.
 
 Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalLM` with a 4-D block-causal mask is the
 oracle in tests/engine/test_sdar.py.
@@ -24,11 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import Answer, ModelInfo, Query, unusable
+from redline_engine.models.packing import Packed, pack
 from redline_engine.models.propose import propose
 
 _LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
@@ -47,40 +45,6 @@ class SdarShape:
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
-
-
-@dataclass
-class Packed:
-    """Where the rows of a batch of queries lie; everything that no layer changes.
-
-    Parameters
-    ----------
-    ids, cos, sin
-        ``[T]`` tokens; ``[T, 1, D]`` rotary factors.
-    slots
-        ``[T]`` place of each packed row in the padded ``b * R`` rows.
-    shape
-        ``(b, R)``.
-    pages
-        ``[b, P]`` places of the cached blocks in the cache, padded with 0.
-    mask
-        ``[b, 1, R, C + R]`` bool, true where a row may look.
-    store_rows, store_pages
-        ``[s, B]`` packed rows of the blocks to keep, and ``[s]`` their places in the cache.
-    asked
-        ``[n]`` packed rows of the masked positions.
-    """
-
-    ids: Tensor
-    cos: Tensor
-    sin: Tensor
-    slots: Tensor
-    shape: tuple[int, int]
-    pages: Tensor
-    mask: Tensor
-    store_rows: Tensor
-    store_pages: Tensor
-    asked: Tensor
 
 
 class Attention(nn.Module):
@@ -106,9 +70,9 @@ class Attention(nn.Module):
         cache[packed.store_pages] = fresh[packed.store_rows]
 
         batch, longest = packed.shape
-        query = _pad(query, packed).transpose(1, 2)  # [b, H, R, D]
+        query = packed.pad(query).transpose(1, 2)  # [b, H, R, D]
         past = cache[packed.pages].flatten(1, 2)  # [b, C, 2, K, D]
-        key, value = torch.cat([past, _pad(fresh, packed)], dim=1).permute(2, 0, 3, 1, 4)  # 2 x [b, K, C + R, D]
+        key, value = torch.cat([past, packed.pad(fresh)], dim=1).permute(2, 0, 3, 1, 4)  # 2 x [b, K, C + R, D]
         mixed = functional.scaled_dot_product_attention(query, key, value, packed.mask, enable_gqa=True)
         rows: Tensor = self.out(mixed.transpose(1, 2).reshape(batch * longest, -1)[packed.slots])
         return rows
@@ -206,54 +170,14 @@ class SdarModel:
                 answers.append(unusable(f"position {position}: logits are not finite"))
         return answers
 
+    def pack(self, block_size: int, queries: Sequence[Query]) -> Packed:
+        """Lay out a batch of queries on the model's device."""
+        return pack(block_size, queries, self._frequencies, self.dtype)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[n, vocab_size]`` of final hidden states ``[n, hidden]``."""
         rows: Tensor = self.network.head(hidden)[:, : self.info.vocab_size]
         return rows
-
-    def pack(self, block_size: int, queries: Sequence[Query]) -> Packed:
-        """Lay out a batch of queries."""
-        starts = np.array([len(query.pages) * block_size for query in queries])
-        lengths = np.array([len(query.tokens) for query in queries]) - starts
-        offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])  # first packed row of each query
-        batch, longest, cached = len(queries), int(lengths.max()), int(starts.max())
-        column = np.arange(int(lengths.sum())) - np.repeat(offsets, lengths)
-        ids = np.concatenate([query.tokens[start:] for query, start in zip(queries, starts, strict=True)])
-        pages = np.zeros((batch, cached // block_size), np.int64)
-        for row, query in zip(pages, queries, strict=True):
-            row[: len(query.pages)] = np.add(query.pages, 1)
-        moved = offsets - starts  # packed row minus position
-        stores = [
-            (store.block * block_size + shift, store.page)
-            for query, shift in zip(queries, moved.tolist(), strict=True)
-            for store in query.stores
-        ]
-        first = np.array([row for row, _ in stores], np.int64).reshape(-1, 1)
-        asked = np.concatenate([query.positions + shift for query, shift in zip(queries, moved, strict=True)])
-
-        block = np.arange(longest) // block_size
-        sees_past = np.arange(cached) < starts[:, None]  # [b, C]
-        exists = np.arange(longest) < lengths[:, None]  # [b, R]
-        sees_fresh = (block <= block[:, None]) & exists[:, None, :]  # [b, R, R]
-        mask = np.concatenate([np.repeat(sees_past[:, None], longest, axis=1), sees_fresh], axis=2)[:, None]
-
-        positions = self._to_device(np.repeat(starts, lengths) + column)
-        angles = (positions[:, None].float() * self._frequencies).repeat(1, 2)[:, None]  # [T, 1, D]
-        return Packed(
-            ids=self._to_device(ids.astype(np.int64)),
-            cos=angles.cos().to(self.dtype),
-            sin=angles.sin().to(self.dtype),
-            slots=self._to_device(np.repeat(np.arange(batch) * longest, lengths) + column),
-            shape=(batch, longest),
-            pages=self._to_device(pages),
-            mask=self._to_device(mask),
-            store_rows=self._to_device(first + np.arange(block_size)),
-            store_pages=self._to_device(np.array([page + 1 for _, page in stores], np.int64)),
-            asked=self._to_device(asked),
-        )
-
-    def _to_device(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
 
     def _cache(self, block_size: int, queries: Sequence[Query]) -> Tensor:
         """Return the cache of a block size, doubled until it holds every page that is to be stored."""
@@ -276,19 +200,9 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-def _pad(rows: Tensor, packed: Packed) -> Tensor:
-    """Packed rows ``[T, ...]`` to ``[b, R, ...]``, zeros where a query has no row."""
-    batch, longest = packed.shape
-    padded = rows.new_zeros(batch * longest, *rows.shape[1:])
-    padded[packed.slots] = rows
-    return padded.view(batch, longest, *rows.shape[1:])
-
-
 def _by_sampling(
     queries: Sequence[Query], counts: Sequence[int]
-) -> list[
-    tuple[Sampling | None, np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]]
-]:
+) -> list[tuple[Sampling | None, NDArray[np.int64], NDArray[np.float64]]]:
     """Rows of the asked positions, and their random numbers, by how their tokens are drawn."""
     ends = np.cumsum(counts)
     groups: dict[Sampling | None, list[int]] = {}
