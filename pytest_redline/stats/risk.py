@@ -247,7 +247,7 @@ def _first_passing(k: NDArray[np.int64], alpha: float, level: float) -> NDArray[
     It starts from the root over the real numbers, which is right to within rounding, and trusts only the exact tail.
     """
     root = np.nan_to_num(np.ceil(special.bdtrin(k, level, alpha)), nan=0.0, posinf=0.0)
-    passes = np.maximum(root.astype(np.int64), k + 1)  # k of k prompts never pass
+    passes: NDArray[np.int64] = np.maximum(root.astype(np.int64), k + 1)  # k of k prompts never pass
     fails = np.maximum(passes - 1, k)
     fails = np.where(_tail(k, fails, alpha) > level, fails, k)
     while (short := _tail(k, passes, alpha) > level).any():
