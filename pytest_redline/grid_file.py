@@ -7,6 +7,7 @@ import difflib
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from pytest_redline.grid import (
     Serving,
 )
 from pytest_redline.grid_schema import (
+    NAME_PATTERN,
     ColumnsModel,
     CorrectModel,
     CostModel,
@@ -109,7 +111,12 @@ class _Checker:
 
     def error(self) -> GridError:
         ordered = sorted(self.problems, key=lambda problem: problem[0])
-        return GridError(list(dict.fromkeys(text for _, text in ordered)))
+        error = GridError(list(dict.fromkeys(text for _, text in ordered)))
+        data = self.located.data
+        name = data.get("name") if isinstance(data, dict) else None
+        if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+            error.name = name
+        return error
 
     # -- text and structure -------------------------------------------------------------------------------------
 
@@ -135,6 +142,8 @@ class _Checker:
         for line, path, problem in self.located.problems:
             self.complain(path, problem, line)
         data = self.located.data
+        # What could not be read is left out, and nothing more is said of it.
+        self.tainted.update(path for _, path, _ in self.located.problems if path and _value(data, path) is None)
         if not isinstance(data, dict):
             found = "nothing" if data is None else f"a {type(data).__name__}"
             self.complain((), f"found {found}; a grid file is a map of keys such as redline, name, source, reference")
@@ -188,6 +197,8 @@ class _Checker:
         key = str(path[-1])
         if path[:-1] == ("source",) and key in _LATER_SOURCES:
             return f"source {key!r} is not part of this version; outcomes is"
+        if path[:-1] not in _MODELS:
+            return "unknown key"
         names = sorted(_MODELS[path[:-1]].model_fields)
         return f"unknown key; {_suggest(key, names) or 'allowed are ' + ', '.join(names)}"
 
@@ -202,6 +213,8 @@ class _Checker:
                 self.complain(("configurations", label), problem)
         product = data.get("grid")
         if isinstance(product, dict) and all(isinstance(values, list) and values for values in product.values()):
+            if math.prod(map(len, product.values())) > _MOST_CONFIGURATIONS:
+                return
             labels += [label_of(knobs) for knobs in _product(product)]
         for key in ("reference", "serving"):
             label = data.get(key)
@@ -220,7 +233,8 @@ class _Checker:
         configurations = self.configurations(model)
         self.check_labels(self.located.data)
         labels = [configuration.label for configuration in configurations]
-        if len(labels) < 2 and model.reference in (*labels, _STAND_INS["reference"]):
+        unread = any(path[:1] == ("configurations",) for path in self.tainted)
+        if len(labels) < 2 and not unread and model.reference in (*labels, _STAND_INS["reference"]):
             self.complain(("configurations",), "no candidate beside the reference; a gate needs one to judge")
         cost = self.cost(model, configurations)
         source = None if self.is_tainted(("source", "outcomes")) else self.source(model, configurations, cost)
@@ -377,6 +391,8 @@ class _Checker:
                     ("configurations", each.label, "log"),
                     "the source already names one file for all; remove one of the two",
                 )
+        elif any(path[:2] == at for path in self.tainted):
+            pass  # the file may be what could not be read
         elif not logs:
             self.complain(at, "no recording; name a `file:` here, or a `log:` in every configuration")
         else:
@@ -496,6 +512,18 @@ def _is_odd_number(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+def _value(data: Any, path: tuple[str | int, ...]) -> Any:
+    """Value at a path, None where there is none."""
+    for part in path:
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
 def _remove(data: Any, path: tuple[str | int, ...]) -> None:
     for part in path[:-1]:
         if isinstance(data, list) or (isinstance(data, dict) and isinstance(data.get(part), list)):
@@ -529,7 +557,7 @@ def _allowed(fault: Any) -> str:
     context = fault.get("ctx", {})
     words = {
         "float_type": "a number is needed",
-        "int_type": "a whole number is needed",
+        "int_type": "the whole number 1 is allowed",  # the version of the format, the only one there is
         "string_type": "text is needed",
         "list_type": "a list is needed",
         "dict_type": "a map is needed",
@@ -540,7 +568,11 @@ def _allowed(fault: Any) -> str:
         "union_tag_invalid": "a name or a map is needed",
         "greater_than": f"a number over {context.get('gt')} is needed",
         "less_than": f"a number under {context.get('lt')} is needed",
-        "literal_error": f"{context.get('expected')} is allowed",
+        "greater_than_equal": f"{context.get('ge')} is allowed",
+        "less_than_equal": f"{context.get('le')} is allowed",
+        "literal_error": "a number over 0, or unknown, is needed"
+        if context.get("expected") == "'unknown'"
+        else f"{context.get('expected')} is allowed",
         "string_pattern_mismatch": f"text that matches {context.get('pattern')} is needed",
     }
     return str(words.get(fault["type"], fault["msg"]))

@@ -8,16 +8,38 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
 
+NAME_PATTERN = r"^\w[\w.-]*$"
 Probability = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
-Scalar = str | bool | int | float | None
+
+
+def _one_complaint(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """One complaint where a union would make one for each of its types."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise PydanticCustomError("scalar_type", "text, a number, true, false or null is needed") from None
+
+
+Scalar = Annotated[str | bool | int | float | None, WrapValidator(_one_complaint)]
 
 
 def _kind(value: Any) -> str:
-    """Short or long form of a value, so that an error speaks of one of them only."""
-    return "map" if isinstance(value, dict) else "list" if isinstance(value, list) else "short"
+    """Short or long form of a value, so that an error speaks of one of them only; in <> as no key of a file is."""
+    return "<map>" if isinstance(value, dict) else "<list>" if isinstance(value, list) else "<short>"
 
 
 class _Closed(BaseModel):
@@ -47,7 +69,7 @@ class CostModel(_Closed):
 
 
 Cost = Annotated[
-    Annotated[Text, Tag("short")] | Annotated[CostModel, Tag("map")],
+    Annotated[Text, Tag("<short>")] | Annotated[CostModel, Tag("<map>")],
     Discriminator(_kind),
 ]
 
@@ -59,9 +81,7 @@ class CorrectModel(_Closed):
     threshold: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         None, description="Right when the number is at or over this."
     )
-    equals: str | bool | int | float | None = Field(
-        None, description="Right when the value equals this; every other value is wrong."
-    )
+    equals: Scalar = Field(None, description="Right when the value equals this; every other value is wrong.")
 
 
 class ColumnsModel(BaseModel):
@@ -74,11 +94,12 @@ class ColumnsModel(BaseModel):
     __pydantic_extra__: dict[str, Text]
 
     prompt: Annotated[
-        Annotated[Text, Tag("short")] | Annotated[list[Text], Field(min_length=1), Tag("list")], Discriminator(_kind)
+        Annotated[Text, Tag("<short>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
+        Discriminator(_kind),
     ] = Field("prompt", description="Prompt id, or the columns that make it up together.")
-    correct: Annotated[Annotated[Text, Tag("short")] | Annotated[CorrectModel, Tag("map")], Discriminator(_kind)] = (
-        Field("correct", description="Verdict: 1/0 or true/false, else say how to read it.")
-    )
+    correct: Annotated[
+        Annotated[Text, Tag("<short>")] | Annotated[CorrectModel, Tag("<map>")], Discriminator(_kind)
+    ] = Field("correct", description="Verdict: 1/0 or true/false, else say how to read it.")
     config: Text = Field("config", description="Label of the configuration.")
     group: Text | None = Field(None, description="Group of the prompt, for risks by group.")
     prompt_text: Text | None = Field(None, description="Text of the prompt; one id must always have the same.")
@@ -104,7 +125,7 @@ class SourceModel(_Closed):
     """Where outcomes come from."""
 
     outcomes: Annotated[
-        Annotated[Text, Tag("short")] | Annotated[OutcomesModel, Tag("map")],
+        Annotated[Text, Tag("<short>")] | Annotated[OutcomesModel, Tag("<map>")],
         Discriminator(_kind),
     ]
 
@@ -118,9 +139,9 @@ class ConfigurationModel(BaseModel):
     log: Text | None = Field(None, description="File of this configuration's outcomes, relative to the grid file.")
     cost: (
         Annotated[
-            Annotated[Literal["unknown"], Tag("text")]
-            | Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("number")],
-            Discriminator(lambda value: "text" if isinstance(value, str) else "number"),
+            Annotated[Literal["unknown"], Tag("<text>")]
+            | Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("<number>")],
+            Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
         ]
         | None
     ) = Field(None, description="Measured speed (higher is better unless the grid's cost says lower), or unknown.")
@@ -145,8 +166,8 @@ class GroupsModel(_Closed):
 class GridModel(_Closed):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
-    redline: Literal[1] = Field(description="Version of this format.")
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = Field(
+    redline: Annotated[int, Field(ge=1, le=1)] = Field(description="Version of this format: 1.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)] = Field(
         description="Names the certificate and its files."
     )
     population: Text | None = Field(
@@ -164,7 +185,7 @@ class GridModel(_Closed):
     )
     serving: (
         Annotated[
-            Annotated[Text, Tag("short")] | Annotated[ServingModel, Tag("map")],
+            Annotated[Text, Tag("<short>")] | Annotated[ServingModel, Tag("<map>")],
             Discriminator(_kind),
         ]
         | None

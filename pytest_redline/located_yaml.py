@@ -16,6 +16,13 @@ import yaml
 Path = tuple[str | int, ...]
 
 _MOST_VALUES = 200_000  # nested aliases grow exponentially
+_DEEPEST = 100  # far beyond any grid or serving file, well within what everything that walks the data can take
+_PREFIX = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {
+    yaml.ScalarNode: {"str", "null", "bool", "int", "float"},
+    yaml.SequenceNode: {"seq"},
+    yaml.MappingNode: {"map"},
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -39,7 +46,10 @@ for _tag, _pattern, _first in (
 
 def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = node.value
-    return int(text, 8) if text.startswith("0o") else int(text, 16) if text.startswith("0x") else int(text)
+    value = int(text, 8) if text.startswith("0o") else int(text, 16) if text.startswith("0x") else int(text)
+    if value.bit_length() > 1000:
+        raise ValueError("too large a number")  # no float holds it, and much larger ones cannot even be printed
+    return value
 
 
 def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
@@ -111,6 +121,10 @@ class _Converter:
             raise yaml.MarkedYAMLError(
                 problem=f"over {_MOST_VALUES:,} values once aliases are written out", problem_mark=node.start_mark
             )
+        if len(path) > _DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested over {_DEEPEST} deep", problem_mark=node.start_mark)
+        if not self.is_plain(node, path):
+            return None
         if id(node) in self.open:
             self.complain(node, path, "an alias that contains itself; write the value out")
             return None
@@ -128,10 +142,14 @@ class _Converter:
         self.result.lines[path] = _line(node)
         return self.convert(node, path)
 
-    def scalar(self, node: yaml.Node, path: Path) -> Any:
-        if not node.tag.startswith("tag:yaml.org,2002:"):
+    def is_plain(self, node: yaml.Node, path: Path) -> bool:
+        """Has a node no tag but those of plain values; complains of others, as nothing here would obey them."""
+        plain = node.tag.removeprefix(_PREFIX) in _PLAIN_TAGS[type(node)]
+        if not plain:
             self.complain(node, path, f"tag {node.tag!r} is not allowed; write plain values")
-            return None
+        return plain
+
+    def scalar(self, node: yaml.Node, path: Path) -> Any:
         try:
             return self.loader.construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
@@ -168,6 +186,8 @@ class _Converter:
 
     def key(self, node: yaml.Node, path: Path) -> str | None:
         if isinstance(node, yaml.ScalarNode):
+            if not self.is_plain(node, path):
+                return None
             value = self.scalar(node, path)
             if isinstance(value, str):
                 return value

@@ -83,12 +83,21 @@ def _load(file: Path) -> Any:
     if file.suffix == ".toml":
         return tomllib.loads(content.decode())
     if file.suffix == ".json":
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_distinct)
     located = read(content.decode())
     if located.problems:
         line, path, text = located.problems[0]
         raise ValueError(f"line {line} {'.'.join(map(str, path))}: {text}")
     return located.data
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are all different, as in YAML and TOML."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        doubled = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        raise ValueError(f"doubled key {doubled!r}")
+    return data
 
 
 def _lookup(data: Any, key: str) -> Any:
