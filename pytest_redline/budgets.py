@@ -76,7 +76,7 @@ def refuse_if_hopeless(grid: Grid, budgets: Sequence[Budget], reference_right: N
             )
     everything = budgets[0]
     right = int(reference_right.sum())
-    if right <= largest_passing(everything.n, grid.alpha, level):
+    if right <= largest_passing(everything.n, grid.alpha, grid.delta):  # the level of Holm's last step
         raise NothingCertifiableError(
             f"{grid.name}: the reference is right on {right:,} of {everything.n:,} prompts only, so a candidate that "
             f"is always wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the "
@@ -93,14 +93,13 @@ def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
 def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
     """What would certify a row, all other rows as they are."""
     level = level_to_meet(index, p, delta)
-    fewer: dict[str, int | None] = {}
+    fewer: dict[str, int] = {}
     prompts: int | None = 0
     for budget in budgets:
         k = int(budget.k[index])
         if binomial_tail(k, budget.n, budget.alpha) <= level:
             continue
-        allowed = largest_passing(budget.n, budget.alpha, level)
-        fewer[budget.name] = k - allowed if allowed >= 0 else None
+        fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
         wanted = prompts_for_power(budget.alpha, k / budget.n, level)
         scaled = None if wanted is None else -(-wanted * budgets[0].n // budget.n)
         prompts = None if prompts is None or scaled is None else max(prompts, scaled)

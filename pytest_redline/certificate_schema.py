@@ -79,13 +79,13 @@ class Needed(_Closed):
     """What a configuration that is not certified lacks.
 
     ``level`` is what its p-value would have to reach with all others as they are. ``violations_fewer``: by how many
-    k is too large, in all ("all") or in a group with a budget; null where these prompts can never suffice.
+    k is too large, in all ("all") or in a group with a budget.
     ``prompts``: about how many prompts of a new draw would certify it with probability 0.8, were its risks as
     measured; null where no number would.
     """
 
     level: float
-    violations_fewer: dict[str, int | None]
+    violations_fewer: dict[str, Annotated[int, Field(gt=0)]]
     prompts: int | None
 
 

@@ -21,6 +21,7 @@ from pytest_redline.errors import CertificateError
 from pytest_redline.outcomes import Outcomes
 
 _LARGE = 1 << 16  # bytes from which speed of packing matters more than a few percent of size
+_MOST_TEXT = 1 << 28  # bytes of a list of ids or groups
 _INTEGERS = ("u1", "u2", "u4", "u8")
 
 
@@ -88,8 +89,13 @@ def _coded(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 1 if len(data) >= _LARGE else 6)).decode("ascii")
 
 
-def _decoded(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text.encode("ascii"), validate=True))
+def _decoded(text: str, most: int) -> bytes:
+    """Decode a text to at most so many bytes: what it unpacks to is not known from its length."""
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(base64.b64decode(text.encode("ascii"), validate=True), most + 1)
+    if len(data) > most or not unpacker.eof or unpacker.unused_data:
+        raise ValueError("more or fewer bytes than a packed text holds")
+    return data
 
 
 def _text(values: list[str]) -> str:
@@ -97,14 +103,14 @@ def _text(values: list[str]) -> str:
 
 
 def _list(text: str) -> list[str]:
-    values = json.loads(_decoded(text))
+    values = json.loads(_decoded(text, _MOST_TEXT))
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError("not a list of texts")
     return values
 
 
 def _bits(text: str, n: int) -> NDArray[np.bool_]:
-    data = np.frombuffer(_decoded(text), dtype=np.uint8)
+    data = np.frombuffer(_decoded(text, (n + 7) // 8), dtype=np.uint8)
     if len(data) != (n + 7) // 8:
         raise ValueError(f"{len(data)} bytes of verdicts for {n} prompts")
     return np.unpackbits(data, count=n).astype(np.bool_)
@@ -112,7 +118,7 @@ def _bits(text: str, n: int) -> NDArray[np.bool_]:
 
 def _numbers(row: NDArray[Any]) -> str:
     for kind in _INTEGERS:
-        small = row.astype(f"<{kind}") if row.max() <= np.iinfo(kind).max else None
+        small = row.astype(f"<{kind}") if int(row.max()) <= np.iinfo(kind).max else None
         if small is not None and np.array_equal(small, row):
             return f"{kind}:{_coded(small.tobytes())}"
     return f"f8:{_coded(row.astype('<f8').tobytes())}"
@@ -122,7 +128,7 @@ def _array(text: str, n: int) -> NDArray[Any]:
     kind, _, coded = text.partition(":")
     if kind not in (*_INTEGERS, "f8"):
         raise ValueError(f"unknown type {kind!r} of numbers")
-    values = np.frombuffer(_decoded(coded), dtype=f"<{kind}")
+    values = np.frombuffer(_decoded(coded, n * int(kind[1])), dtype=f"<{kind}")
     if len(values) != n:
         raise ValueError(f"{len(values)} numbers for {n} prompts")
     if kind == "f8" and not (np.isfinite(values) & (values >= 0)).all():

@@ -76,7 +76,7 @@ def _shown(certificate: Certificate) -> tuple[list[ConfigurationResult], int]:
     rows = certificate.configurations
     if len(rows) <= _MOST_ROWS:
         return list(rows), 0
-    first = {certificate.reference, certificate.deployed, certificate.serving}
+    first = {certificate.reference, certificate.deployed, certificate.serving, *certificate.failing[:_MOST_ROWS]}
     ranked = sorted(rows, key=lambda row: (row.label not in first, row.verdict != "certified", -(row.gain or 0)))
     kept = {row.label for row in ranked[:_MOST_ROWS]}
     return [row for row in rows if row.label in kept], len(rows) - len(kept)
