@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,13 @@ class GridFile(pytest.File):
     def collect(self) -> Iterable[CandidateItem]:
         """Read the file; every mistake in it is one collection error."""
         options = self.config.stash[SESSION].options
+        folder = None if self.config.option.collectonly else options.report
         try:
             self.grid = options.load(self.path)
-            if options.report is not None and not self.config.option.collectonly:
-                forget_certificate(options.report, self.grid.name)
+            forget_certificate(folder, self.grid.name)
         except RedlineError as error:
+            with suppress(RedlineError):
+                forget_certificate(folder, getattr(error, "name", None))
             raise self.CollectError(str(error)) from None
         for configuration in self.grid.candidates:
             yield CandidateItem.from_parent(self, name=configuration.label, configuration=configuration)
@@ -154,7 +157,7 @@ class CandidateItem(pytest.Item):
             report.longrepr = self.shortfall()
         else:
             report.outcome, report.longrepr = "skipped", None
-            report.wasxfail = f"not certified ({row.verdict}), not required"
+            report.wasxfail = f"not certified: {row.verdict}"  # shown after "NOT REQUIRED"
         if row.certified or row.required:
             report.__dict__.pop("wasxfail", None)
 

@@ -33,6 +33,7 @@ class GridRecord:
     certificate: Certificate | None = None
     lines: Mapping[str, int] = field(default_factory=dict)  # label -> line of the grid file
     failed: dict[str, bool] = field(default_factory=dict)  # label -> did the report of its verdict fail
+    changed: bool = False  # did processes of one session see different outcomes
     problems: list[str] = field(default_factory=list)  # why the gate is not passed, beyond what items report
 
 
@@ -82,7 +83,7 @@ class Session:
                 record.certificate = Certificate.model_validate_json(payload["certificate"])
         record.failed[payload["label"]] = report.failed
         if record.certificate is not None and payload["digest"] != record.certificate.digest:
-            record.problems.append(f"{self.shown(record)}: its outcomes changed while the session ran")
+            record.changed = True
 
     def finish_report(self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         """Let a candidate decide its own report."""
@@ -102,7 +103,7 @@ class Session:
         if report.failed:
             return "failed", "F", ("NOT CERTIFIED", {"red": True})
         if report.skipped:
-            return "not required", "n", ("NOT CERTIFIED, NOT REQUIRED", {"yellow": True})
+            return "not required", "n", ("NOT REQUIRED", {"yellow": True})
         return None
 
     def receive_worker(self, output: Mapping[str, Any]) -> None:
@@ -148,12 +149,15 @@ class Session:
 
             try:
                 grid = self.options.load(record.path)
-                if self.options.report is not None:
-                    forget_certificate(self.options.report, grid.name)
+                forget_certificate(self.options.report, grid.name)
                 record.lines = {each.label: each.line for each in grid.configurations}
                 record.certificate = certificate_of(grid)
             except RedlineError as error:
                 record.problems += [f"not judged: {problem}" for problem in error.problems]
+        if record.changed:
+            record.problems.append(
+                f"{self.shown(record)}: its outcomes changed while the session ran, so no certificate is written"
+            )
         if record.certificate is not None:
             failing = record.certificate.failing
             unseen = [] if self.options.partial else [label for label in failing if label not in record.failed]
@@ -166,7 +170,11 @@ class Session:
 
     def write(self) -> None:
         """Write the report files and the step summary of GitHub Actions."""
-        done = [(record, record.certificate) for record in self.records.values() if record.certificate is not None]
+        done = [
+            (record, record.certificate)
+            for record in self.records.values()
+            if record.certificate is not None and not record.changed
+        ]
         try:
             if self.options.report is not None:
                 self.write_reports(self.options.report, done)
@@ -208,9 +216,10 @@ class Session:
         from pytest_redline.report.annotations import workflow_commands
         from pytest_redline.report.terminal import render
 
-        reporter.section("redline", sep="=")
+        reporter.write_sep("=", "redline")
         for _, certificate in shown:
-            reporter.write_line(render(certificate, max(reporter._tw.fullwidth, 80), reporter.hasmarkup))
+            for line in render(certificate, max(reporter._tw.fullwidth, 80), reporter.hasmarkup).splitlines():
+                reporter.write_line(line)  # one by one: on a terminal of few letters pytest escapes line breaks too
             path = self.options.report and self.options.report / f"{certificate.name}.certificate.json"
             if path in self.written:
                 reporter.write_line(f"Certificate: {os.path.relpath(path)} ({certificate.digest[:19]})")
@@ -234,14 +243,16 @@ class Session:
 SESSION = pytest.StashKey[Session]()
 
 
-def forget_certificate(folder: Path, name: str) -> None:
-    """Remove an earlier certificate and report, so that none is taken for this session's.
+def forget_certificate(folder: Path | None, name: str | None) -> None:
+    """Remove an earlier certificate and report, so that none is taken for this session's; None: there is none.
 
     Raises
     ------
     RedlineError
         They cannot be removed.
     """
+    if folder is None or name is None:
+        return
     try:
         for suffix in (".certificate.json", ".md"):
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
