@@ -212,11 +212,19 @@ def prompts_for_power(
     def settled(c: int) -> bool:
         return bool(lowest_power(np.array([c]), later=1)[0] >= power)
 
-    unsettled, high = -1, 1
-    while not settled(high):
-        if _first_passing(np.array([high]), alpha, level)[0] > 2 * limit:
-            return None
-        unsettled, high = high, 2 * high
+    # The answer lies near the normal approximation, so the bracket grows from there.
+    spread = special.ndtri(1 - level) * (alpha * (1 - alpha)) ** 0.5 + special.ndtri(power) * (risk * (1 - risk)) ** 0.5
+    near = min(limit, (spread / (alpha - risk)) ** 2)
+    high = unsettled = max(int(near * (alpha + risk) / 2), 1)
+    stride = max(high // 8, 1)
+    if settled(high):
+        while unsettled >= 0 and settled(unsettled):
+            high, unsettled, stride = unsettled, max(unsettled - stride, -1), 2 * stride
+    else:
+        while not settled(high):
+            if _first_passing(np.array([high]), alpha, level)[0] > 2 * limit:
+                return None
+            unsettled, high, stride = high, high + stride, 2 * stride
     while high - unsettled > 1:
         middle = (unsettled + high) // 2
         unsettled, high = (unsettled, middle) if settled(middle) else (middle, high)
