@@ -1,0 +1,72 @@
+"""From logits to what the engine needs: a token for each position and how confident the model is of it.
+
+Confidence is the softmax probability over all tokens but the mask, computed in float32 whatever the logits' type, and
+always *before* temperature and filters: a threshold then means the same at every temperature, and top-k 1 does not
+turn every confidence into 1 (docs/decisions/021-confidence-of-a-draw.md).
+
+Letters: ``n`` positions, ``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from redline_engine.config import Sampling
+
+
+class Proposal(NamedTuple):
+    """Tokens ``[n]`` int64, confidence ``[n]`` float32, finite ``[n]`` bool; on the device of the logits.
+
+    `finite` is false where some logit is NaN or infinite: token and confidence mean nothing there.
+    """
+
+    tokens: Tensor
+    confidence: Tensor
+    finite: Tensor
+
+
+def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: Tensor) -> Proposal:
+    """Choose a token for each position.
+
+    Parameters
+    ----------
+    logits
+        ``[n, V]`` of any floating type; not changed.
+    mask_id
+        Excluded before the softmax.
+    sampling
+        None: the most probable token, ties to the lowest id. Else a draw: temperature, then the ``top_k`` most
+        probable (ties to the lowest ids), then the smallest leading set whose probability reaches ``top_p``, then the
+        inverse of the cumulative distribution at `uniforms`, tokens in order of probability.
+    uniforms
+        ``[n]`` float64 in [0, 1); read if sampling.
+    """
+    finite = torch.isfinite(logits).all(dim=1)
+    scores = logits.float().clone()
+    scores[:, mask_id] = -torch.inf
+    if sampling is None:
+        # argmax promises no particular index among equals, so the lowest is asked for by name; a row of NaN has none
+        ids = torch.arange(scores.shape[1], device=scores.device)
+        is_best = scores == scores.amax(dim=1, keepdim=True)
+        tokens = torch.where(is_best, ids, scores.shape[1] - 1).amin(dim=1)
+    else:
+        tokens = _draw(scores, sampling, uniforms)
+    chosen = scores.gather(1, tokens[:, None])[:, 0]
+    return Proposal(tokens, (chosen - scores.logsumexp(dim=1)).exp(), finite)
+
+
+def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
+    tempered = torch.softmax(scores.double() / sampling.temperature, dim=1)
+    ranked, order = tempered.sort(dim=1, descending=True, stable=True)  # [n, V]
+    if sampling.top_k:
+        ranked[:, sampling.top_k :] = 0
+        ranked /= ranked.sum(dim=1, keepdim=True)
+    before = ranked.cumsum(dim=1) - ranked
+    ranked = torch.where(before < sampling.top_p, ranked, 0)
+    edges = ranked.cumsum(dim=1)
+    # the rank whose edge first exceeds the number; rounding must not push it onto a token that was filtered out
+    rank = torch.minimum((edges <= (uniforms * edges[:, -1])[:, None]).sum(dim=1), (ranked > 0).sum(dim=1) - 1)
+    return order.gather(1, rank[:, None])[:, 0]

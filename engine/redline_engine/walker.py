@@ -1,0 +1,282 @@
+"""Walkers: one configuration on one prompt each, a multi-block state machine that knows nothing about models.
+
+A walker's reply is cut into blocks on absolute positions. Its *buffer* holds the consecutive blocks that are not
+committed yet; the first `opened - base` of them are open, i.e. take part in forwards::
+
+    block     0 ........ base-1 | base ........ opened-1 | ... base+buffer_size-1
+              committed         | open: some masks left, | empty
+                                | or none: to be         |
+                                | committed, or waiting  |
+
+Between two forwards a walker stands still and a model answers for each masked position of the open blocks (token and
+confidence). `Walkers.advance` then takes the step:
+
+1. judge every open block by the acceptance rule, all on the tokens as they stood before the forward; write the tokens;
+2. the leading blocks that were complete *before* the forward have now been run with clean tokens: they are committed,
+   and the buffer moves past them;
+3. finish, if the reply is settled or a limit is met;
+4. else open at most one block: the next one, if there is room, no end token stands anywhere in the reply, the last
+   open block has progressed far enough, and it does not lie beyond the block of the position limit.
+
+A prompt's full blocks are committed by the first forward, the prefill. If the prompt fills its last block, no block is
+open in the prefill and it accepts nothing; otherwise the shared last block is open from the start.
+
+The first block with masks always has a complete block before it, so it must move: every forward that runs a masked
+position accepts at least one token. The reply is settled once an end token has nothing unresolved before it, which no
+later step could change; nothing waits for the blocks behind it.
+
+Walkers are the rows of arrays and advance together; no row reads another. Letters: ``W`` rows of a call, ``N`` blocks
+of the widest buffer among them, ``B`` block size. Source of steps 1, 2 and 4: multi-block decoding of Diffulex mbd-lms
+9d1a04e; the reply's end differs from it (docs/decisions/020-where-a-reply-ends.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redline_engine.accept import accept, may_open, must_move, quotas, rule_numbers
+from redline_engine.config import DecodeKnobs
+from redline_engine.replies import REASONS, RUNNING, Replies
+from redline_engine.stops import Detokenize
+from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
+from redline_engine.trace import ForwardRecord, Trace
+
+
+class Stance(NamedTuple):
+    """What a walker's next forward is about.
+
+    `tokens` are those of all blocks that take part, masks where unresolved. Of these blocks the first `cached` have
+    pages, and those up to `commit_end` will have them after the forward.
+    """
+
+    cached: int
+    commit_end: int
+    tokens: NDArray[np.int32]
+
+
+class Walkers:
+    """All walkers that share a block size.
+
+    Parameters
+    ----------
+    block_size
+        Positions per block.
+    mask_id
+        Token at an unresolved position.
+    detokenize
+        Token ids to text; needed by configurations with stop strings only.
+    record
+        Keep a `ForwardRecord` of each forward.
+    """
+
+    def __init__(
+        self, block_size: int, mask_id: int, detokenize: Detokenize | None = None, record: bool = False
+    ) -> None:
+        self.block_size = block_size
+        self.mask_id = mask_id
+        self.record = record
+        self._table = WalkerTable(block_size, mask_id)
+        self._end_sets: dict[tuple[int, ...], int] = {}
+        self._replies = Replies(self._table, detokenize)
+        self._records: dict[int, list[ForwardRecord]] = {}
+
+    def add(self, prompt: Sequence[int], knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> Rows:
+        """Put one walker per configuration at the start of a prompt; returns their rows, in order.
+
+        `prompt` holds at least one token and no mask; `end_ids` are the model's own.
+        """
+        size, length = self.block_size, len(prompt)
+        last_blocks = [(length + knob.max_new_tokens - 1) // size for knob in knobs]
+        rows = self._table.take(len(knobs), max(last_blocks), max(knob.buffer_size for knob in knobs))
+        start = np.zeros(len(knobs), WALKER)
+        start["prompt_length"], start["base"], start["opened"] = length, length // size, -(-length // size)
+        start["last_block"], start["end"], start["settled"], start["reason"] = last_blocks, NOWHERE, length, RUNNING
+        for walker, knob, row in zip(start, knobs, rows.tolist(), strict=True):
+            self._table.flat(row)[:length] = prompt
+            walker["limit"] = length + knob.max_new_tokens
+            walker["buffer_size"] = knob.buffer_size
+            walker["max_forwards"] = NOWHERE if knob.max_forwards is None else knob.max_forwards
+            ends = tuple(sorted({*end_ids, *knob.stop_tokens}))
+            walker["end_set"] = self._end_sets.setdefault(ends, len(self._end_sets))
+            walker["threshold"], walker["quota"], walker["steps"] = rule_numbers(knob)
+            walker["semi"], walker["add"] = knob.semi_complete_threshold, knob.add_block_threshold
+            self._replies.watch(row, knob.stop_strings)
+            if self.record:
+                self._records[row] = []
+        self._table.walkers[rows] = start
+        self._open(rows)
+        return rows
+
+    def stances(self, rows: Rows) -> list[Stance]:
+        """Say what the next forward of each row is about; the tokens are views that `advance` changes."""
+        walkers = self._table.walkers[rows]
+        cached = np.where(walkers["forwards"] > 0, walkers["base"], 0)
+        ends = walkers["run_end"] * self.block_size
+        columns = zip(rows.tolist(), cached.tolist(), walkers["commit_end"].tolist(), ends.tolist(), strict=True)
+        return [Stance(here, commit_end, self._table.flat(row)[:end]) for row, here, commit_end, end in columns]
+
+    def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Take one step with each of `rows`; says which of them are finished.
+
+        Parameters
+        ----------
+        rows
+            ``[W]``, all different.
+        tokens, confidence
+            The model's answers at the masked positions of each row's stance, in the order of positions, row after row.
+        """
+        walkers = self._table.walkers[rows]
+        blocks, masked = self._window(rows, walkers)
+        left = masked.sum(axis=2)
+        progress = (self.block_size - left) / self.block_size
+
+        judged, slot = np.nonzero(left)
+        before = np.where(slot > 0, progress[judged, slot - 1], 1.0)
+        heard = np.zeros(masked.shape, np.float32)
+        heard[masked] = confidence
+        turn = self._table.turns[rows[judged], blocks[judged, slot]]
+        takes = accept(
+            heard[judged, slot],
+            masked[judged, slot],
+            must_move(before, walkers["semi"][judged]),
+            walkers["threshold"][judged],
+            quotas(walkers["quota"][judged], walkers["steps"][judged], turn, self.block_size),
+        )
+        self._table.turns[rows[judged], blocks[judged, slot]] = turn + takes.any(axis=1)
+        accepted = np.zeros_like(masked)
+        accepted[judged, slot] = takes
+        self._write(rows, walkers, blocks, accepted, tokens[accepted[masked]])
+        if self.record:
+            self._keep_records(rows, walkers, left, blocks, accepted)
+
+        count = accepted.sum(axis=(1, 2))
+        walkers["resolved"] += count
+        walkers["zero_token"] += count == 0
+        walkers["commit_only"] += (left.sum(axis=1) == 0) & (walkers["forwards"] > 0)
+        walkers["forwards"] += 1
+        still = (masked & ~accepted).reshape(len(rows), -1)
+        walkers["settled"] = np.where(
+            still.any(axis=1),
+            walkers["base"] * self.block_size + still.argmax(axis=1),
+            walkers["opened"] * self.block_size,
+        )
+        walkers["base"] = walkers["commit_end"]
+        walkers["reason"] = self._finish(walkers)
+        self._table.walkers[rows] = walkers
+        self._table.walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
+        finished: NDArray[np.bool_] = self._table.walkers["reason"][rows] != RUNNING
+        self._open(rows[~finished])
+        return finished
+
+    def fail(self, row: int) -> None:
+        """End a walker whose last forward gave no usable answer."""
+        self._table.walkers["forwards"][row] += 1
+        self._table.walkers["reason"][row] = REASONS.index("error")
+
+    def reply(self, row: int) -> list[int]:
+        """Tokens of the reply, an end token included, never a mask; empty after an error."""
+        return self._replies.tokens(row)
+
+    def text(self, row: int) -> str:
+        """Text of the reply: without its end token, and cut before a stop string. Needs `detokenize`."""
+        return self._replies.text(row)
+
+    def trace(self, row: int) -> Trace:
+        """Accounting of a finished walker."""
+        return self._replies.trace(row, self._records.get(row, []))
+
+    def release(self, row: int) -> None:
+        """Forget a walker; its row may be used again."""
+        self._table.give_back(row)
+        self._replies.forget(row)
+        self._records.pop(row, None)
+
+    def _window(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Block numbers ``[W, N]`` of the buffers, and their open masked positions ``[W, N, B]``."""
+        blocks = walkers["base"][:, None] + np.arange(walkers["buffer_size"].max())
+        is_open = blocks < walkers["opened"][:, None]
+        return blocks, (self._table.tokens[rows[:, None], blocks] == self.mask_id) & is_open[:, :, None]
+
+    def _write(
+        self,
+        rows: Rows,
+        walkers: NDArray[Any],
+        blocks: NDArray[np.int64],
+        accepted: NDArray[np.bool_],
+        tokens: NDArray[np.int32],
+    ) -> None:
+        """Write the accepted tokens and note the leftmost end token within the limit."""
+        walker, slot, offset = np.nonzero(accepted)
+        block = blocks[walker, slot]
+        self._table.tokens[rows[walker], block, offset] = tokens
+        position = block * self.block_size + offset
+        inside = position < walkers["limit"][walker]
+        for ends, number in self._end_sets.items():
+            hits = inside & (walkers["end_set"][walker] == number) & np.isin(tokens, ends)
+            np.minimum.at(walkers["end"], walker[hits], position[hits])
+
+    def _finish(self, walkers: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of each walker's finish reason, or `RUNNING`."""
+        stop = walkers["end"] < walkers["settled"]
+        length = walkers["settled"] >= (walkers["last_block"] + 1) * self.block_size
+        capped = walkers["forwards"] >= walkers["max_forwards"]
+        reasons = [REASONS.index(name) for name in ("stop", "length", "max_forwards")]
+        return np.select([stop, length, capped], reasons, RUNNING)
+
+    def _open(self, rows: Rows) -> None:
+        """Open at most one block per walker, then measure what its next forward commits and how far it runs."""
+        if not rows.size:
+            return
+        walkers = self._table.walkers[rows]
+        blocks, masked = self._window(rows, walkers)
+        left = masked.sum(axis=2)
+        base, opened = walkers["base"], walkers["opened"]
+        last = np.maximum(opened - base - 1, 0)
+        progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
+        may = np.where(opened > base, may_open(progress, walkers["add"]), walkers["forwards"] > 0)
+        may &= (opened - base < walkers["buffer_size"]) & (opened <= walkers["last_block"])
+        may &= walkers["end"] == NOWHERE
+        left[may, (opened - base)[may]] = self.block_size
+        walkers["opened"] += may
+        complete = (left == 0) & (blocks < walkers["opened"][:, None])
+        walkers["commit_end"] = base + np.cumprod(complete, axis=1).sum(axis=1)
+        reach = np.where(left > 0, blocks + 1, 0).max(axis=1)
+        walkers["run_end"] = np.maximum(reach, walkers["commit_end"])
+        self._table.walkers[rows] = walkers
+
+    def _keep_records(
+        self,
+        rows: Rows,
+        walkers: NDArray[Any],
+        left: NDArray[np.int64],
+        blocks: NDArray[np.int64],
+        accepted: NDArray[np.bool_],
+    ) -> None:
+        """Append the record of this forward, before the counters move on."""
+        size = self.block_size
+        for index, row in enumerate(rows.tolist()):
+            walker = walkers[index]
+            cached = int(walker["base"]) if walker["forwards"] else 0
+            slot, offset = np.nonzero(accepted[index])
+            block = blocks[index, slot]
+            self._records[row].append(
+                ForwardRecord(
+                    cached=cached,
+                    first_open=int(walker["base"]),
+                    end_open=int(walker["opened"]),
+                    masked=int(left[index].sum()),
+                    accepted=dict(
+                        zip(
+                            (block * size + offset).tolist(),
+                            self._table.tokens[row, block, offset].tolist(),
+                            strict=True,
+                        )
+                    ),
+                    rows_run=(int(walker["run_end"]) - cached) * size,
+                    rows_useful=int(left[index].sum()) + (int(walker["commit_end"]) - cached) * size,
+                )
+            )

@@ -1,0 +1,83 @@
+"""From logits to tokens and confidences."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from redline_engine.config import Sampling  # noqa: E402
+from redline_engine.models.propose import propose  # noqa: E402
+
+MASK = 0
+NO_DRAWS = torch.zeros(0, dtype=torch.float64)
+
+
+def greedy(*rows):
+    return propose(torch.tensor(rows), MASK, None, NO_DRAWS)
+
+
+def test_the_mask_is_neither_proposed_nor_part_of_the_probability():
+    said = greedy([9.0, 1.0, 1.0, 2.0])
+    assert said.tokens.tolist() == [3]
+    assert said.confidence.item() == pytest.approx(torch.tensor([1.0, 1.0, 2.0]).softmax(0)[2].item(), abs=1e-6)
+
+
+def test_tied_tokens_go_to_the_lowest_id():
+    assert greedy([0.0, 1.0, 5.0, 5.0, 5.0], [3.0, 3.0, 3.0, 3.0, 3.0]).tokens.tolist() == [2, 1]
+
+
+def test_confidence_is_float32_whatever_the_logits():
+    logits = torch.tensor([[0.0, 3.0, 1.0, 1.0]], dtype=torch.bfloat16)
+    said = propose(logits, MASK, None, NO_DRAWS)
+    assert said.confidence.dtype == torch.float32
+    assert said.confidence.item() == pytest.approx(logits[0, 1:].double().softmax(0)[0].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite_are_reported(bad):
+    assert greedy([0.0, 1.0, 2.0], [0.0, bad, 2.0], [bad, 1.0, 2.0]).finite.tolist() == [True, False, False]
+
+
+def draw(logits, uniforms, **knobs):
+    sampling = Sampling(**({"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0} | knobs))
+    numbers = torch.tensor(uniforms, dtype=torch.float64)
+    return propose(torch.tensor(logits).log()[None].repeat(len(uniforms), 1), MASK, sampling, numbers)
+
+
+PROBABILITIES = [1e-9, 0.2, 0.5, 0.3]  # of tokens 0 (the mask) to 3; in order of probability 2, 3, 1
+
+
+def test_a_draw_inverts_the_distribution_in_order_of_probability():
+    said = draw(PROBABILITIES, [0.0, 0.49, 0.51, 0.79, 0.81, 0.999999])
+    assert said.tokens.tolist() == [2, 2, 3, 3, 1, 1]
+
+
+def test_top_k_and_top_p_restrict_the_draw():
+    assert draw(PROBABILITIES, [0.0, 0.62, 0.63, 0.999999], top_k=2).tokens.tolist() == [2, 2, 3, 3]
+    assert draw(PROBABILITIES, [0.62, 0.63, 0.999999], top_p=0.7).tokens.tolist() == [2, 3, 3]
+    assert draw(PROBABILITIES, [0.999999], top_p=0.5).tokens.tolist() == [2]
+    assert draw(PROBABILITIES, [0.999999], top_k=99).tokens.tolist() == [1]
+
+
+def test_temperature_sharpens_the_draw_only():
+    said = draw(PROBABILITIES, [0.5, 0.999999], temperature=0.1)
+    assert said.tokens.tolist() == [2, 1]
+    assert said.confidence.tolist() == pytest.approx([0.5, 0.2], abs=1e-6)
+
+
+def test_confidence_is_the_same_before_and_after_filters():
+    """With top-k 1 a draw is the greedy choice, at the greedy confidence."""
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(50, 30, generator=generator) * 3
+    plain = propose(logits, MASK, None, NO_DRAWS)
+    uniforms = torch.rand(50, dtype=torch.float64, generator=generator)
+    drawn = propose(logits, MASK, Sampling(0.7, 0.9, 1, 0), uniforms)
+    assert drawn.tokens.equal(plain.tokens)
+    assert drawn.confidence.equal(plain.confidence)
+
+
+def test_draws_follow_the_distribution():
+    uniforms = ((torch.arange(10_000) + 0.5) / 10_000).tolist()
+    counts = torch.bincount(draw(PROBABILITIES, uniforms).tokens, minlength=4)
+    assert counts.tolist() == pytest.approx([0, 2000, 5000, 3000], abs=2)
