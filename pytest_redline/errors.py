@@ -36,7 +36,9 @@ class RedlineError(Exception):
 
 
 class GridError(RedlineError):
-    """A grid file says something that cannot be carried out."""
+    """A grid file says something that cannot be carried out; ``name`` is the grid's, where the file has one."""
+
+    name: str | None = None
 
 
 class OutcomesError(RedlineError):

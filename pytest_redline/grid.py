@@ -1,11 +1,15 @@
-"""A grid file (``*.redline.yaml``) as frozen data: one file is one grid and one statement."""
+"""A grid as frozen data: one file is one grid and one statement. ``grid_file.py`` reads and checks it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+Better = Literal["higher", "lower"]
+Pool = Literal["ratio_of_sums", "mean_of_ratios"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,107 @@ class CostMeasure:
     """
 
     name: str
-    better: Literal["higher", "lower"]
-    pool: Literal["ratio_of_sums", "mean_of_ratios"]
+    better: Better
+    pool: Pool
     numerator: str | None
     denominator: str | None
     declared: bool = False
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the per-prompt quantities that the cost is computed from."""
+        return tuple(name for name in (self.numerator, self.denominator) if name is not None)
+
+    def gain(self, cost: float, reference: float) -> float:
+        """Cost relative to the reference, minus 1, turned so that faster is positive."""
+        return (cost / reference if self.better == "higher" else reference / cost) - 1
+
+
+KNOWN_MEASURES: Mapping[str, CostMeasure] = {
+    measure.name: measure
+    for measure in (
+        CostMeasure("tokens_per_forward", "higher", "ratio_of_sums", "tokens", "forwards"),
+        CostMeasure("accepted_per_forward", "higher", "mean_of_ratios", "accepted", "forwards"),
+        CostMeasure("tokens_per_second", "higher", "ratio_of_sums", "tokens", "seconds"),
+        CostMeasure("seconds_per_prompt", "lower", "ratio_of_sums", "seconds", None),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of a grid.
+
+    ``cost`` is a number declared in the grid file, or None (computed from outcomes, or unknown).
+    """
+
+    label: str
+    knobs: Mapping[str, Any]
+    line: int
+    log: Path | None = None
+    cost: float | None = None
+    cost_unknown: bool = False
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What the repository deploys: a configuration of the grid, found by its label or through its serving file."""
+
+    label: str
+    file: Path | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)  # knob -> key of the file
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Risk by group: the column that holds it, and the budgets of single groups beside the pooled one."""
+
+    by: str
+    alpha: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One grid file, checked.
+
+    ``alpha`` and ``delta`` are the effective ones; ``overrides`` says in words where an option replaced the file's.
+    ``grader`` says in words how verdicts came about, ``population`` what the prompts were drawn from.
+    ``cost`` is None where the file says that no cost is known: configurations are certified, none is preferred.
+    """
+
+    path: Path
+    name: str
+    alpha: float
+    delta: float
+    reference: str
+    configurations: tuple[Configuration, ...]
+    source: RecordedSource
+    cost: CostMeasure | None
+    grader: str
+    population: str
+    prompts: Path | None = None
+    serving: Serving | None = None
+    groups: Groups | None = None
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def m(self) -> int:
+        """Number of configurations, the reference included (the paper's convention)."""
+        return len(self.configurations)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """All labels, in declared order."""
+        return tuple(configuration.label for configuration in self.configurations)
+
+    @property
+    def candidates(self) -> tuple[Configuration, ...]:
+        """Every configuration but the reference."""
+        return tuple(each for each in self.configurations if each.label != self.reference)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Candidates that must be certified: the serving one where that is declared, else all of them."""
+        if self.serving is None:
+            return tuple(each.label for each in self.candidates)
+        return () if self.serving.label == self.reference else (self.serving.label,)

@@ -27,7 +27,7 @@ later step could change; nothing waits for the blocks behind it.
 
 Walkers are the rows of arrays and advance together; no row reads another. Letters: ``W`` rows of a call, ``N`` blocks
 of the widest buffer among them, ``B`` block size. Source of steps 1, 2 and 4: multi-block decoding of Diffulex mbd-lms
-9d1a04e; the reply's end differs from it (docs/decisions/020-where-a-reply-ends.md).
+9d1a04e; the reply's end differs from it (docs/decisions/0020-where-a-reply-ends.md).
 """
 
 from __future__ import annotations

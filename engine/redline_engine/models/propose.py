@@ -2,7 +2,7 @@
 
 Confidence is the softmax probability over all tokens but the mask, computed in float32 whatever the logits' type, and
 always *before* temperature and filters: a threshold then means the same at every temperature, and top-k 1 does not
-turn every confidence into 1 (docs/decisions/021-confidence-of-a-draw.md).
+turn every confidence into 1 (docs/decisions/0021-confidence-of-a-draw.md).
 
 Letters: ``n`` positions, ``V`` vocabulary.
 """

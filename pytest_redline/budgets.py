@@ -1,0 +1,106 @@
+"""Risk budgets: the pooled one and those of groups; all of them must hold for a configuration to be certified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_redline.certificate_schema import Needed
+from pytest_redline.errors import NothingCertifiableError, OutcomesError
+from pytest_redline.grid import Grid
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.stats.multiplicity import level_to_meet
+from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One risk that must hold: ``k`` violations of each of the m configurations on n prompts, and their alpha."""
+
+    name: str  # "all", or a group
+    n: int
+    alpha: float
+    k: Counts
+
+    def p(self, alpha: float | None = None) -> NDArray[np.float64]:
+        """``[m]`` exact p-values, at the budget's own alpha if none is given."""
+        return binomial_tail(self.k, self.n, alpha or self.alpha)
+
+
+def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
+    """Positions of each group's prompts, groups by name; refuses budgets of groups that no prompt has."""
+    names = sorted(set(outcomes.groups or ()))
+    members = {name: np.flatnonzero(np.array(outcomes.groups) == name) for name in names}
+    if grid.groups:
+        unknown = [name for name in grid.groups.alpha if name not in members]
+        if unknown:
+            raise OutcomesError(
+                f"groups.alpha: no prompt is in group {', '.join(map(repr, unknown))}; the groups are "
+                f"{', '.join(names) or 'none'}"
+            )
+    return members
+
+
+def risk_budgets(grid: Grid, groups: Mapping[str, Counts], violated: NDArray[np.bool_]) -> list[Budget]:
+    """Count violations, ``[m, n]``, under the pooled budget, which comes first, and under those of groups."""
+    declared = grid.groups.alpha if grid.groups else {}
+    return [
+        Budget("all", violated.shape[1], grid.alpha, count(violated)),
+        *(Budget(name, len(groups[name]), alpha, count(violated[:, groups[name]])) for name, alpha in declared.items()),
+    ]
+
+
+def count(violated: NDArray[np.bool_]) -> Counts:
+    """``[m]`` violations, as integers."""
+    counted: Counts = np.count_nonzero(violated, axis=1).astype(np.int64)
+    return counted
+
+
+def refuse_if_hopeless(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
+    """Refuse when no verdict could go one of the two ways."""
+    level = grid.delta / grid.m
+    for budget in budgets:
+        where = "" if budget.name == "all" else f" in group {budget.name}"
+        needed = fewest_prompts(budget.alpha, level)
+        if budget.n < needed:
+            best = binomial_tail(0, budget.n, budget.alpha)
+            raise NothingCertifiableError(
+                f"{grid.name}: alpha={budget.alpha:g} with n={budget.n:,}{where} and m={grid.m}: even zero violations "
+                f"give p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
+                f"prompts{where}"
+            )
+    everything = budgets[0]
+    right = int(reference_right.sum())
+    if right <= largest_passing(everything.n, grid.alpha, grid.delta):  # the level of Holm's last step
+        raise NothingCertifiableError(
+            f"{grid.name}: the reference is right on {right:,} of {everything.n:,} prompts only, so a candidate that "
+            f"is always wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the "
+            "grader, or use prompts that the reference can answer"
+        )
+
+
+def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
+    """``[m]`` p-value of each row: the largest over its budgets, as all of them must hold (intersection-union)."""
+    largest: NDArray[np.float64] = np.max([budget.p() for budget in budgets], axis=0)
+    return largest
+
+
+def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
+    """What would certify a row, all other rows as they are."""
+    level = level_to_meet(index, p, delta)
+    fewer: dict[str, int] = {}
+    prompts: int | None = 0
+    for budget in budgets:
+        k = int(budget.k[index])
+        if binomial_tail(k, budget.n, budget.alpha) <= level:
+            continue
+        fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
+        wanted = prompts_for_power(budget.alpha, k / budget.n, level)
+        scaled = None if wanted is None else -(-wanted * budgets[0].n // budget.n)
+        prompts = None if prompts is None or scaled is None else max(prompts, scaled)
+    return Needed(level=level, violations_fewer=fewer, prompts=prompts)

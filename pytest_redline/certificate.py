@@ -1,0 +1,267 @@
+"""From outcomes to a certificate. Start reading at ``certify``: it is the paper's procedure, top to bottom.
+
+Symbols, as in the paper: n prompts, m configurations (the reference included), k violations (prompts that the
+reference gets right and the configuration wrong), alpha the risk budget, delta the failure probability of the whole
+grid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_redline.budgets import (
+    Budget,
+    Counts,
+    count,
+    group_members,
+    p_values,
+    refuse_if_hopeless,
+    risk_budgets,
+    what_is_needed,
+)
+from pytest_redline.certificate_schema import (
+    Certificate,
+    Change,
+    ConfigurationResult,
+    Frontier,
+    FrontierRow,
+    GroupResult,
+    GroupRow,
+    Provenance,
+    Verdict,
+)
+from pytest_redline.cost import costs, fastest, same_as_reference, stated_cost
+from pytest_redline.description import Described, describe
+from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import Configuration, Grid
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.packing import pack
+from pytest_redline.statement import promise, sha256_of, state
+from pytest_redline.stats.bootstrap import SEED, default_resamples
+from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
+from pytest_redline.stats.multiplicity import holm, holm_levels
+from pytest_redline.stats.risk import binomial_tail
+
+FRONTIER_ALPHAS = tuple(percent / 100 for percent in range(1, 31))  # the paper's grid for alpha_min
+FRONTIER_NOTE = (
+    "A description, not a certificate: the promise holds for the one alpha fixed before the data. For an alpha chosen "
+    "afterwards use risk_upper_simultaneous."
+)
+
+
+def certify(
+    grid: Grid,
+    outcomes: Outcomes,
+    *,
+    provenance: Provenance | None = None,
+    notes: Sequence[str] = (),
+    intervals: bool = True,
+) -> Certificate:
+    """Certify a grid on its outcomes.
+
+    Parameters
+    ----------
+    grid
+        The statement: configurations, reference, alpha, delta, budgets of groups.
+    outcomes
+        Aligned outcomes of exactly the grid's configurations, in its order.
+    provenance
+        What the outcomes were read from; kept in the certificate.
+    notes
+        Warnings of whoever read the outcomes; kept before the certificate's own.
+    intervals
+        Also bootstrap net accuracy and gain of deployed and required rows (about half a second at n = 1,000).
+
+    Raises
+    ------
+    NothingCertifiableError
+        Not even zero violations would certify anything at this n, or the reference is right so seldom that a
+        configuration that is always wrong would be certified.
+    OutcomesError
+        The outcomes are not those of the grid's configurations, or hold no cost where one is needed.
+
+    Source: the paper's procedure; conventions of its tables 2, 5, 8 and 17 (docs/statistics.md).
+    """
+    if outcomes.configurations != grid.labels:
+        raise OutcomesError(f"outcomes are of {outcomes.configurations}, the grid declares {grid.labels}")
+    reference = grid.labels.index(grid.reference)
+    groups = group_members(grid, outcomes)
+    violated = outcomes.violated(reference)
+    budgets = risk_budgets(grid, groups, violated)
+    refuse_if_hopeless(grid, budgets, outcomes.correct[reference])
+
+    p = p_values(budgets)
+    certified = holm(p, grid.delta)
+    cost = costs(grid, outcomes)
+    inert = same_as_reference(outcomes, reference)
+    deployed = fastest(cost, certified & ~inert, reference, grid.cost)
+
+    detailed = sorted({deployed, *(grid.labels.index(label) for label in grid.required)}) if intervals else []
+    pooled = describe(outcomes, np.arange(len(outcomes.prompts)), reference, grid.cost, cost, detailed)
+    rows = [configuration_result(grid, index, budgets, p, certified, inert, pooled, cost) for index in range(grid.m)]
+    group_results = [
+        group_result(grid, name, members, violated, describe(outcomes, members, reference, grid.cost, cost, detailed))
+        for name, members in groups.items()
+    ]
+    statement = state(grid, outcomes)
+    certificate = Certificate(
+        name=grid.name,
+        statement=statement,
+        alpha=grid.alpha,
+        delta=grid.delta,
+        n=len(outcomes.prompts),
+        m=grid.m,
+        reference=grid.reference,
+        serving=grid.serving.label if grid.serving else None,
+        deployed=grid.labels[deployed],
+        promise=promise(statement),
+        cost=stated_cost(grid.cost),
+        configurations=rows,
+        groups=group_results,
+        frontier=frontier(grid, budgets, cost, inert, reference),
+        bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
+        warnings=list(dict.fromkeys([*notes, *grid.overrides, *own_warnings(grid, rows, group_results)])),
+        provenance=provenance or Provenance(),
+        outcomes=pack(outcomes),
+    )
+    return certificate.model_copy(update={"digest": digest(certificate)})
+
+
+def configuration_result(
+    grid: Grid,
+    index: int,
+    budgets: Sequence[Budget],
+    p: NDArray[np.float64],
+    certified: NDArray[np.bool_],
+    inert: NDArray[np.bool_],
+    described: Described,
+    cost: Sequence[float | None],
+) -> ConfigurationResult:
+    """One row, with everything that is said about it."""
+    configuration = grid.configurations[index]
+    is_reference = configuration.label == grid.reference
+    everything = budgets[0]
+    k, n, each = int(everything.k[index]), everything.n, grid.delta / (grid.m - 1)
+    breached = any(lower_bound(int(budget.k[index]), budget.n, each) > budget.alpha for budget in budgets)
+    verdict: Verdict = (
+        "reference" if is_reference else "certified" if certified[index] else "breach" if breached else "undecided"
+    )
+    row = described.rows[index]
+    return ConfigurationResult(
+        label=configuration.label,
+        verdict=verdict,
+        certified=bool(certified[index]),
+        required=configuration.label in grid.required,
+        inert=bool(inert[index]),
+        k=k,
+        n=n,
+        joint_risk=k / n,
+        p=float(p[index]),
+        level=float(holm_levels(p, grid.delta)[index]),
+        gained=row.gained,
+        accuracy=row.accuracy,
+        net_accuracy=row.net_accuracy,
+        net_accuracy_interval=row.net_accuracy_interval,
+        risk_interval=clopper_pearson(k, n),
+        risk_upper=upper_bound(k, n, grid.delta),
+        risk_upper_simultaneous=upper_bound(k, n, each),
+        risk_lower_simultaneous=lower_bound(k, n, each),
+        cost=cost[index],
+        gain=row.gain,
+        gain_interval=row.gain_interval,
+        needed=None if certified[index] else what_is_needed(index, budgets, p, grid.delta),
+        changes=changes(configuration, grid),
+    )
+
+
+def changes(configuration: Configuration, grid: Grid) -> list[Change]:
+    """Key-by-key difference of a configuration from the reference."""
+    reference = grid.configurations[grid.labels.index(grid.reference)].knobs
+    names = [*reference, *(name for name in configuration.knobs if name not in reference)]
+    return [
+        Change(knob=name, reference=reference.get(name), configuration=configuration.knobs.get(name))
+        for name in names
+        if name not in reference or name not in configuration.knobs or reference[name] != configuration.knobs[name]
+    ]
+
+
+def group_result(
+    grid: Grid, name: str, members: Counts, violated: NDArray[np.bool_], described: Described
+) -> GroupResult:
+    """All rows on the prompts of one group."""
+    alpha = grid.groups.alpha.get(name) if grid.groups else None
+    counted = count(violated[:, members])
+    n = len(members)
+    return GroupResult(
+        name=name,
+        n=n,
+        alpha=alpha,
+        configurations=[
+            GroupRow(
+                label=label,
+                k=int(k),
+                joint_risk=int(k) / n,
+                p=None if alpha is None else binomial_tail(int(k), n, alpha),
+                risk_interval=clopper_pearson(int(k), n),
+                **row._asdict(),
+            )
+            for label, k, row in zip(grid.labels, counted, described.rows, strict=True)
+        ],
+    )
+
+
+def frontier(
+    grid: Grid,
+    budgets: Sequence[Budget],
+    cost: Sequence[float | None],
+    inert: NDArray[np.bool_],
+    reference: int,
+) -> Frontier:
+    """What each alpha of 0.01 to 0.30 would have deployed, budgets of groups as declared."""
+    pooled, others = budgets[0], budgets[1:]
+    fixed = p_values(others) if others else np.zeros(grid.m)
+    rows = []
+    for alpha in FRONTIER_ALPHAS:
+        certified = holm(np.maximum(pooled.p(alpha), fixed), grid.delta)
+        deployed = fastest(cost, certified & ~inert, reference, grid.cost)
+        rows.append(FrontierRow(alpha=alpha, deployed=grid.labels[deployed], certified=int(certified.sum())))
+    smallest = next((row.alpha for row in rows if row.deployed != grid.reference), None)
+    return Frontier(note=FRONTIER_NOTE, alpha_min=smallest, rows=rows)
+
+
+def own_warnings(grid: Grid, rows: Sequence[ConfigurationResult], groups: Sequence[GroupResult]) -> list[str]:
+    """What a reviewer must not overlook in a certificate."""
+    found = [
+        f"{row.label} gives the reference's outcomes on every prompt: an inert change, never deployed"
+        for row in rows
+        if row.inert
+    ]
+    for row in rows:
+        if row.verdict != "certified" or row.inert:
+            continue
+        for group in groups:
+            part = next(each for each in group.configurations if each.label == row.label)
+            if group.alpha is None and part.joint_risk > grid.alpha:
+                found.append(
+                    f"{row.label} is certified on all prompts together, but its risk in group {group.name} is "
+                    f"{part.k}/{group.n} = {part.joint_risk:.3f}, above {grid.alpha:g}; give that group a budget if it "
+                    "matters"
+                )
+    if grid.cost is None:
+        found.append("no cost is known, so no candidate is preferred to the reference")
+    return found
+
+
+def digest(certificate: Certificate) -> str:
+    """Digest over everything in a certificate but the digest itself."""
+    return "sha256:" + sha256_of(certificate.model_dump(mode="json", exclude={"digest"}))
+
+
+def to_bytes(certificate: Certificate) -> bytes:
+    """The one way a certificate is written; ``verify`` accepts no other."""
+    text = json.dumps(certificate.model_dump(mode="json"), indent=1, ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii") + b"\n"

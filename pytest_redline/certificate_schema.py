@@ -1,0 +1,242 @@
+"""What a certificate holds: closed pydantic models, plain JSON types only.
+
+``pytest-redline schema --certificate`` prints them as JSON Schema. Rates are fractions, ``net_accuracy`` is in
+percentage points, gains are fractions (0.375 is 37.5 % faster). Every count is an integer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+Verdict = Literal["reference", "certified", "undecided", "breach"]
+Count = Annotated[int, Field(ge=0)]
+Bounds = tuple[float, float]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PromptSet(_Closed):
+    """The calibration prompts, by the hash of their ids in natural order."""
+
+    n: Annotated[int, Field(gt=0)]
+    sha256: str
+    population: str
+
+
+class StatedConfiguration(_Closed):
+    """A configuration as it was declared."""
+
+    label: str
+    knobs: dict[str, JsonValue]
+
+
+class StatedGroups(_Closed):
+    """How prompts fall into groups, and the budgets of single groups."""
+
+    by: str
+    alpha: dict[str, Probability]
+    sha256: str
+
+
+class Statement(_Closed):
+    """Everything that is claimed, fixed before the data; ``hash`` identifies it."""
+
+    hash: str
+    prompts: PromptSet
+    grader: str
+    reference: str
+    configurations: list[StatedConfiguration]
+    alpha: Probability
+    delta: Probability
+    groups: StatedGroups | None
+
+
+class Cost(_Closed):
+    """What made one configuration faster than another."""
+
+    name: str
+    better: Literal["higher", "lower"]
+    pool: Literal["ratio_of_sums", "mean_of_ratios"]
+    numerator: str | None
+    denominator: str | None
+    declared: bool
+
+
+class Change(_Closed):
+    """A knob that differs from the reference; null where it is not set."""
+
+    knob: str
+    reference: JsonValue
+    configuration: JsonValue
+
+
+class Needed(_Closed):
+    """What a configuration that is not certified lacks.
+
+    ``level`` is what its p-value would have to reach with all others as they are. ``violations_fewer``: by how many
+    k is too large, in all ("all") or in a group with a budget.
+    ``prompts``: about how many prompts of a new draw would certify it with probability 0.8, were its risks as
+    measured; null where no number would.
+    """
+
+    level: float
+    violations_fewer: dict[str, Annotated[int, Field(gt=0)]]
+    prompts: int | None
+
+
+class ConfigurationResult(_Closed):
+    """One row of the grid.
+
+    ``risk_interval`` is the two-sided 95 % Clopper-Pearson interval of this row alone, ``risk_upper`` its one-sided
+    bound at delta. The ``_simultaneous`` bounds hold for all candidates together at delta, whatever alpha is chosen
+    afterwards. Intervals of net accuracy and gain are 95 % paired-bootstrap intervals, for deployed and required rows.
+    """
+
+    label: str
+    verdict: Verdict
+    certified: bool
+    required: bool
+    inert: bool
+    k: Count
+    n: Annotated[int, Field(gt=0)]
+    joint_risk: float
+    p: float
+    level: float
+    gained: Count
+    accuracy: float
+    net_accuracy: float
+    net_accuracy_interval: Bounds | None
+    risk_interval: Bounds
+    risk_upper: float
+    risk_upper_simultaneous: float
+    risk_lower_simultaneous: float
+    cost: Annotated[float, Field(gt=0)] | None
+    gain: float | None
+    gain_interval: Bounds | None
+    needed: Needed | None
+    changes: list[Change]
+
+
+class GroupRow(_Closed):
+    """One configuration on the prompts of one group; p only where the group has a budget."""
+
+    label: str
+    k: Count
+    joint_risk: float
+    p: float | None
+    risk_interval: Bounds
+    gained: Count
+    accuracy: float
+    net_accuracy: float
+    net_accuracy_interval: Bounds | None
+    gain: float | None
+    gain_interval: Bounds | None
+
+
+class GroupResult(_Closed):
+    """All configurations on the prompts of one group."""
+
+    name: str
+    n: Annotated[int, Field(gt=0)]
+    alpha: float | None
+    configurations: list[GroupRow]
+
+
+class FrontierRow(_Closed):
+    """What would be deployed had this alpha been declared."""
+
+    alpha: float
+    deployed: str
+    certified: Count
+
+
+class Frontier(_Closed):
+    """A description, not a certificate: the promise holds for the one alpha that was fixed before the data."""
+
+    note: str
+    alpha_min: float | None
+    rows: list[FrontierRow]
+
+
+class FileRecord(_Closed):
+    """A file that was read."""
+
+    path: str
+    sha256: str
+
+
+class Provenance(_Closed):
+    """What the certificate was made from."""
+
+    grid: FileRecord | None = None
+    outcomes: list[FileRecord] = []
+    prompts: FileRecord | None = None
+    serving_file: FileRecord | None = None
+    serving_keys: dict[str, str] = {}
+    versions: dict[str, str] = {}
+
+
+class PackedOutcomes(_Closed):
+    """The outcomes themselves, packed as ``packing.py`` says, so that everything above can be recomputed."""
+
+    prompts: str
+    groups: str | None
+    correct: dict[str, str]
+    measures: dict[str, dict[str, str]]
+    outputs: dict[str, str] | None
+
+
+class Certificate(_Closed):
+    """The risk certificate of one grid."""
+
+    redline_certificate: Literal[1] = 1
+    name: str
+    statement: Statement
+    alpha: float
+    delta: float
+    n: Annotated[int, Field(gt=0)]
+    m: Annotated[int, Field(gt=1)]
+    reference: str
+    serving: str | None
+    deployed: str
+    promise: str
+    cost: Cost | None
+    configurations: list[ConfigurationResult]
+    groups: list[GroupResult]
+    frontier: Frontier
+    bootstrap: dict[str, int]
+    warnings: list[str]
+    provenance: Provenance
+    outcomes: PackedOutcomes
+    digest: str = ""
+
+    def row(self, label: str) -> ConfigurationResult:
+        """Row of a label; KeyError when there is none."""
+        for row in self.configurations:
+            if row.label == label:
+                return row
+        raise KeyError(label)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Labels that must be certified for the gate to pass."""
+        return tuple(row.label for row in self.configurations if row.required)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Required labels that are not certified."""
+        return tuple(row.label for row in self.configurations if row.required and not row.certified)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a certificate."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Redline certificate",
+        **{key: value for key, value in Certificate.model_json_schema(mode="serialization").items() if key != "title"},
+    }

@@ -1,0 +1,88 @@
+"""The ``pytest-redline`` command: what is not a test run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from pytest_redline.errors import RedlineError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns 0 when all is well, 1 when what was checked is not, 2 on wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="pytest-redline",
+        description="Tools around Redline's gate. The gate itself is a test run: pytest --redline-alpha=0.1",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-redline')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of grid files")
+    schema.add_argument("--certificate", action="store_true", help="print that of certificates instead")
+    schema.set_defaults(run=_schema)
+
+    validate = commands.add_parser("validate", help="check grid files without reading outcomes")
+    validate.add_argument("grids", nargs="+", type=Path, metavar="GRID")
+    validate.set_defaults(run=_validate)
+
+    verify = commands.add_parser(
+        "verify",
+        help="compute a certificate again from itself, offline",
+        description="Compute everything in a certificate again from the outcomes it holds; fails when any byte of it "
+        "was changed. This proves that it is consistent, not who made it.",
+    )
+    verify.add_argument("certificates", nargs="+", type=Path, metavar="CERT")
+    verify.set_defaults(run=_verify)
+
+    options = parser.parse_args(arguments)
+    return int(options.run(options))
+
+
+def _schema(options: argparse.Namespace) -> int:
+    if options.certificate:
+        from pytest_redline.certificate_schema import json_schema
+    else:
+        from pytest_redline.grid_schema import json_schema
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from pytest_redline.grid_file import load_grid
+
+    failed = False
+    for path in options.grids:
+        try:
+            grid = load_grid(path, ini_alpha=_ANY_ALPHA)
+        except RedlineError as error:
+            failed = True
+            print(error, file=sys.stderr)
+        else:
+            print(f"{path}: {grid.name}, {grid.m} configurations, reference {grid.reference}")
+    return int(failed)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from pytest_redline.report.words import decision
+    from pytest_redline.verify import verify
+
+    failed = False
+    for path in options.certificates:
+        try:
+            certificate = verify(path)
+        except RedlineError as error:
+            failed = True
+            print(error, file=sys.stderr)
+            continue
+        verdict = f"NOT passed: {', '.join(certificate.failing)}" if certificate.failing else "passed"
+        print(f"{path}: consistent and unchanged; gate {verdict}")
+        print(f"  {decision(certificate)}")
+        print(f"  {certificate.promise}")
+    return int(failed)
+
+
+_ANY_ALPHA = 0.5  # a grid may leave alpha to the command line or the ini file, which no validation sees

@@ -1,0 +1,95 @@
+"""What configurations cost, and which of the eligible ones is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_redline.certificate_schema import Cost
+from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import CostMeasure, Grid
+from pytest_redline.outcomes import Outcomes
+
+
+def costs(grid: Grid, outcomes: Outcomes) -> list[float | None]:
+    """Cost of each configuration over all prompts; None where it is unknown.
+
+    Raises
+    ------
+    OutcomesError
+        A denominator is zero.
+    """
+    measure = grid.cost
+    if measure is None:
+        return [None] * grid.m
+    if measure.declared:
+        return [configuration.cost for configuration in grid.configurations]
+    return [
+        None if configuration.cost_unknown else pooled_cost(measure, configuration.label, outcomes, index)
+        for index, configuration in enumerate(grid.configurations)
+    ]
+
+
+def pooled_cost(measure: CostMeasure, label: str, outcomes: Outcomes, index: int) -> float:
+    """Cost of one configuration from its per-prompt measures."""
+    assert measure.numerator is not None
+    top = outcomes.measures[measure.numerator][index]
+    bottom = np.ones_like(top) if measure.denominator is None else outcomes.measures[measure.denominator][index]
+    zero = np.flatnonzero(bottom == 0)
+    if len(zero) and (measure.pool == "mean_of_ratios" or not bottom.any()):
+        raise OutcomesError(
+            f"{label}: {measure.denominator} is 0 for prompt {outcomes.prompts[zero[0]]}, so {measure.name} is not "
+            "defined; mend the recording or write `cost: unknown`"
+        )
+    value = float((top / bottom).mean()) if measure.pool == "mean_of_ratios" else float(top.sum() / bottom.sum())
+    if value <= 0:
+        raise OutcomesError(f"{label}: {measure.name} is {value:g}, which compares with nothing; check its columns")
+    return value
+
+
+def same_as_reference(outcomes: Outcomes, reference: int) -> NDArray[np.bool_]:
+    """``[m]`` bool: does nothing tell this configuration from the reference, on any prompt.
+
+    Verdicts alone are no evidence of that, so it takes equal forwards, or equal texts where no forwards are known.
+    """
+    known = [outcomes.correct, *outcomes.measures.values()]
+    if outcomes.outputs is not None:
+        known.append(outcomes.outputs)
+    same = np.ones(len(outcomes.configurations), dtype=np.bool_)
+    if "forwards" in outcomes.measures or outcomes.outputs is not None:
+        for values in known:
+            same &= (values == values[reference]).all(axis=1)
+    else:
+        same[:] = False
+    same[reference] = False
+    return same
+
+
+def fastest(
+    cost: Sequence[float | None], eligible: NDArray[np.bool_], reference: int, measure: CostMeasure | None
+) -> int:
+    """Index of the eligible row with the best known cost; the first declared one on ties, the reference if none."""
+    best = None
+    for index, value in enumerate(cost):
+        if value is None or measure is None or not (eligible[index] or index == reference):
+            continue
+        speed = value if measure.better == "higher" else -value
+        if best is None or speed > best[0]:
+            best = (speed, index)
+    return reference if best is None else best[1]
+
+
+def stated_cost(measure: CostMeasure | None) -> Cost | None:
+    """The cost measure as a certificate holds it."""
+    if measure is None:
+        return None
+    return Cost(
+        name=measure.name,
+        better=measure.better,
+        pool=measure.pool,
+        numerator=measure.numerator,
+        denominator=measure.denominator,
+        declared=measure.declared,
+    )

@@ -1,0 +1,203 @@
+"""The closed schema of a grid file, as pydantic models; ``pytest-redline schema`` prints it as JSON Schema.
+
+These models say which keys exist and of what kind their values are. What the keys mean together is checked in
+``grid.py``, which also turns the complaints of both into ``FILE:LINE key.path: ...``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
+
+NAME_PATTERN = r"^\w[\w.-]*$"
+Probability = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _one_complaint(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """One complaint where a union would make one for each of its types."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise PydanticCustomError("scalar_type", "text, a number, true, false or null is needed") from None
+
+
+Scalar = Annotated[str | bool | int | float | None, WrapValidator(_one_complaint)]
+
+
+def _kind(value: Any) -> str:
+    """Short or long form of a value, so that an error speaks of one of them only; in <> as no key of a file is."""
+    return "<map>" if isinstance(value, dict) else "<list>" if isinstance(value, list) else "<short>"
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PromptsModel(_Closed):
+    """The calibration prompts."""
+
+    file: Text = Field(
+        description="Prompts file with columns id, prompt and optional group: jsonl or csv, optionally gz. Every id "
+        "must have an outcome for every configuration, and no other id may. Relative to the grid file."
+    )
+
+
+class CostModel(_Closed):
+    """How configurations are compared; the fastest certified one is deployed."""
+
+    measure: Text = Field(
+        description="tokens_per_forward, accepted_per_forward, tokens_per_second, seconds_per_prompt, or columns of "
+        "your own: NAME (mean over prompts) or NAME/NAME (a ratio)."
+    )
+    better: Literal["higher", "lower"] | None = Field(None, description="Implied by the known measures.")
+    pool: Literal["ratio_of_sums", "mean_of_ratios"] | None = Field(
+        None, description="Sum of numerators over sum of denominators, or the mean of per-prompt ratios."
+    )
+
+
+Cost = Annotated[
+    Annotated[Text, Tag("<short>")] | Annotated[CostModel, Tag("<map>")],
+    Discriminator(_kind),
+]
+
+
+class CorrectModel(_Closed):
+    """A column of verdicts that is not simply 1/0 or true/false."""
+
+    column: Text
+    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
+        None, description="Right when the number is at or over this."
+    )
+    equals: Scalar = Field(None, description="Right when the value equals this; every other value is wrong.")
+
+
+class ColumnsModel(BaseModel):
+    """Column names of a recording: a name, keys of nested objects joined by dots, or a path with {config} in it.
+
+    Keys beyond the named ones name measures: ``{seconds: timing.total}``.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, Text]
+
+    prompt: Annotated[
+        Annotated[Text, Tag("<short>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
+        Discriminator(_kind),
+    ] = Field("prompt", description="Prompt id, or the columns that make it up together.")
+    correct: Annotated[
+        Annotated[Text, Tag("<short>")] | Annotated[CorrectModel, Tag("<map>")], Discriminator(_kind)
+    ] = Field("correct", description="Verdict: 1/0 or true/false, else say how to read it.")
+    config: Text = Field("config", description="Label of the configuration.")
+    group: Text | None = Field(None, description="Group of the prompt, for risks by group.")
+    prompt_text: Text | None = Field(None, description="Text of the prompt; one id must always have the same.")
+    prompt_hash: Text | None = Field(None, description="Hash of the prompt; one id must always have the same.")
+    output: Text | None = Field(None, description="Answer text, to recognise a candidate that changes nothing.")
+
+
+class OutcomesModel(_Closed):
+    """Recorded outcomes."""
+
+    file: Text | None = Field(
+        None,
+        description="CSV or JSONL, optionally gz, relative to the grid file; absent when each configuration names its "
+        "own file with `log:`.",
+    )
+    columns: ColumnsModel = Field(default_factory=lambda: ColumnsModel.model_validate({}))
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        None, description="Refuse the recording when its bytes changed."
+    )
+
+
+class SourceModel(_Closed):
+    """Where outcomes come from."""
+
+    outcomes: Annotated[
+        Annotated[Text, Tag("<short>")] | Annotated[OutcomesModel, Tag("<map>")],
+        Discriminator(_kind),
+    ]
+
+
+class ConfigurationModel(BaseModel):
+    """Knobs of a configuration, in its source's vocabulary, beside `log` and `cost`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
+    log: Text | None = Field(None, description="File of this configuration's outcomes, relative to the grid file.")
+    cost: (
+        Annotated[
+            Annotated[Literal["unknown"], Tag("<text>")]
+            | Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("<number>")],
+            Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+        ]
+        | None
+    ) = Field(None, description="Measured speed (higher is better unless the grid's cost says lower), or unknown.")
+
+
+class ServingModel(_Closed):
+    """The serving config file that this repository deploys."""
+
+    file: Text = Field(description="YAML, JSON or TOML file, relative to the grid file.")
+    keys: dict[str, Text] = Field(min_length=1, description="Knob to the key of the file, nested keys joined by dots.")
+
+
+class GroupsModel(_Closed):
+    """Risk by group of prompts."""
+
+    by: Text = Field(description="Column that holds the group.")
+    alpha: dict[str, Probability] = Field(
+        default_factory=dict, description="Budgets of single groups, beside the pooled one."
+    )
+
+
+class GridModel(_Closed):
+    """One grid of serving configurations: a reference, candidates, and a risk budget."""
+
+    redline: Annotated[int, Field(ge=1, le=1)] = Field(description="Version of this format: 1.")
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)] = Field(
+        description="Names the certificate and its files."
+    )
+    population: Text | None = Field(
+        None, description="What the prompts were drawn from; the promise is made about it and nothing else."
+    )
+    prompts: PromptsModel | None = None
+    alpha: Probability | None = Field(None, description="Risk budget, fixed before the data.")
+    delta: Probability | None = Field(None, description="Failure probability over the whole grid; 0.1 by default.")
+    cost: Cost | None = None
+    source: SourceModel
+    reference: Text = Field(description="Label of the conservative configuration.")
+    configurations: dict[str, ConfigurationModel | None] = Field(default_factory=dict)
+    grid: dict[str, Annotated[list[Scalar], Field(min_length=1)]] = Field(
+        default_factory=dict, description="Product of knob values, labelled automatically."
+    )
+    serving: (
+        Annotated[
+            Annotated[Text, Tag("<short>")] | Annotated[ServingModel, Tag("<map>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(None, description="What this repository deploys: a label, or its serving config file.")
+    groups: GroupsModel | None = None
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a grid file, for editors and `check-jsonschema`."""
+    schema = GridModel.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Redline grid file",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }

@@ -1,0 +1,113 @@
+"""The options and ini keys of the gate."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_redline.grid import Grid
+
+_NUMBERS = ("alpha", "delta")
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare ``--redline-*`` and ``redline_*``."""
+    group = parser.getgroup("redline", "redline: certify serving configurations")
+    group.addoption(
+        "--redline-alpha",
+        type=probability,
+        metavar="ALPHA",
+        help="risk budget: at most this share of prompts may be right with the reference and wrong with a candidate; "
+        "wins over the grid file (budgets of groups stay)",
+    )
+    group.addoption(
+        "--redline-delta",
+        type=probability,
+        metavar="DELTA",
+        help="failure probability over a whole grid; wins over the grid file",
+    )
+    group.addoption(
+        "--redline-report", metavar="DIR", help="write NAME.certificate.json and NAME.md of each grid to DIR"
+    )
+    group.addoption(
+        "--redline-partial",
+        action="store_true",
+        default=None,
+        help="judge only the selected candidates; writes no certificate",
+    )
+    for name in _NUMBERS:
+        parser.addini(f"redline_{name}", f"{name} of grids that do not declare one")
+    parser.addini("redline_report", "as --redline-report, relative to the root directory")
+
+
+def probability(text: str) -> float:
+    """Read a number strictly between 0 and 1.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        It is something else.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1, both excluded")
+    return value
+
+
+@dataclass(frozen=True)
+class Options:
+    """Values of one session; None where neither the command line nor the ini file says anything."""
+
+    alpha: float | None
+    delta: float | None
+    ini_alpha: float | None
+    ini_delta: float | None
+    report: Path | None
+    partial: bool
+    given: tuple[str, ...]  # options of the command line, as typed
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Options:
+        """Read the options of a session.
+
+        Raises
+        ------
+        pytest.UsageError
+            An ini key is not a probability.
+        """
+        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, "report", "partial")}
+        report = given["report"] or config.getini("redline_report")
+        base = config.invocation_params.dir if given["report"] else config.rootpath
+        return cls(
+            alpha=given["alpha"],
+            delta=given["delta"],
+            ini_alpha=_ini(config, "redline_alpha"),
+            ini_delta=_ini(config, "redline_delta"),
+            report=base / str(report) if report else None,
+            partial=bool(given["partial"]),
+            given=tuple(f"--redline-{name}" for name, value in given.items() if value is not None),
+        )
+
+    def load(self, path: Path) -> Grid:
+        """Read a grid file under these options; raises ``GridError``."""
+        from pytest_redline.grid_file import load_grid
+
+        return load_grid(path, alpha=self.alpha, delta=self.delta, ini_alpha=self.ini_alpha, ini_delta=self.ini_delta)
+
+
+def _ini(config: pytest.Config, key: str) -> float | None:
+    text = config.getini(key)
+    if not text:
+        return None
+    try:
+        return probability(str(text))
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"{config.inipath}: {key}: {error}") from None

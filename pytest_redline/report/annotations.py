@@ -1,0 +1,44 @@
+"""Workflow commands of GitHub Actions that put a verdict on the grid's line in a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_redline.certificate_schema import Certificate
+from pytest_redline.report.words import shortfall
+
+_MOST = 10  # GitHub shows this many of a kind for each step
+
+
+def workflow_commands(certificate: Certificate, path: str, lines: Mapping[str, int]) -> list[str]:
+    """Make one ``::error`` for each required candidate that is not certified, a ``::notice`` of the decision if none.
+
+    Source: GitHub's workflow commands; data escapes ``% CR LF``, properties also ``: ,``.
+    """
+    failing = certificate.failing
+    if not failing:
+        row = certificate.row(certificate.serving or certificate.deployed)
+        text = f"{row.label} is certified at alpha {certificate.alpha:g}; deployable: {certificate.deployed}"
+        return [_command("notice", path, lines.get(row.label, 1), f"redline {certificate.name}", text)]
+    return [
+        _command(
+            "error",
+            path,
+            lines.get(label, 1),
+            f"redline {certificate.name}: {label} is not certified",
+            "\n".join(line.strip() for line in shortfall(certificate, certificate.row(label))),
+        )
+        for label in failing[:_MOST]
+    ]
+
+
+def _command(kind: str, path: str, line: int, title: str, text: str) -> str:
+    return f"::{kind} file={_property(path)},line={line},title={_property(title)}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,150 @@
+"""The summary at the end of a pytest session: a table and a few sentences, within 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pytest_redline.certificate_schema import Certificate, ConfigurationResult
+from pytest_redline.report import words
+
+_MOST_ROWS = 60
+_STYLES = {"reference": "bold", "certified": "green", "inert": "yellow", "undecided": "yellow", "breach": "red"}
+
+
+class Column(NamedTuple):
+    """A column of the table; columns with the highest ``dispensable`` go first when the width is short."""
+
+    header: str
+    cells: list[str]
+    right: bool
+    dispensable: int = 0
+
+
+def render(certificate: Certificate, width: int = 80, color: bool = False) -> str:
+    """Make the summary of one grid.
+
+    Parameters
+    ----------
+    width
+        Columns of the terminal; labels and counts are never cut, so a line may be longer for very long labels.
+    color
+        Write ANSI colours.
+    """
+    stream = StringIO()
+    rows, hidden = _shown(certificate)
+    columns = _fitting(_columns(certificate, rows), width)
+    console = Console(
+        file=stream,
+        width=max(width, _width(columns)),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(
+        Text(
+            f"{certificate.name}: alpha {certificate.alpha:g}, delta {certificate.delta:g}, n {certificate.n:,}, "
+            f"m {certificate.m}",
+            style="bold",
+        )
+    )
+    console.print(_table(columns, rows))
+    if hidden:
+        console.print(f"... and {words.counted(hidden, 'configuration')} more; --redline-report=DIR lists all")
+    if any(row.label == certificate.deployed or row.required for row in rows):
+        console.print(Text("> deployed   * required", style="dim"))
+    passed = not certificate.failing
+    console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
+    for line in _details(certificate):
+        console.print(line)
+    console.print(Text(f"Promise: {certificate.promise}"))
+    for warning in certificate.warnings:
+        console.print(Text(f"Warning: {warning}", style="yellow"))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def _shown(certificate: Certificate) -> tuple[list[ConfigurationResult], int]:
+    """Rows of the table, and how many are left out: in a large grid, those that decide nothing."""
+    rows = certificate.configurations
+    if len(rows) <= _MOST_ROWS:
+        return list(rows), 0
+    first = {certificate.reference, certificate.deployed, certificate.serving, *certificate.failing[:_MOST_ROWS]}
+    ranked = sorted(rows, key=lambda row: (row.label not in first, row.verdict != "certified", -(row.gain or 0)))
+    kept = {row.label for row in ranked[:_MOST_ROWS]}
+    return [row for row in rows if row.label in kept], len(rows) - len(kept)
+
+
+def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> list[Column]:
+    cost = certificate.cost
+    columns = [
+        Column(
+            "",
+            [(">" if row.label == certificate.deployed else " ") + ("*" if row.required else " ") for row in rows],
+            False,
+        ),
+        Column("configuration", [row.label for row in rows], False),
+    ]
+    if cost is not None:
+        name = "TPF" if cost.name == "tokens_per_forward" else "cost"
+        columns += [
+            Column(name, [words.number(row.cost) for row in rows], True, 2),
+            Column("gain", [words.NONE if row.verdict == "reference" else words.gain(row.gain) for row in rows], True),
+        ]
+    return [
+        *columns,
+        Column("net", [words.points(row.net_accuracy) for row in rows], True, 3),
+        Column("k/n", [words.share(row.k, row.n) for row in rows], True),
+        Column("risk", [f"{row.joint_risk:.3f}" for row in rows], True, 4),
+        Column("p", [words.p_value(row.p) for row in rows], True),
+        Column("verdict", [words.verdict(row) for row in rows], False),
+    ]
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(max(len(cell) for cell in (column.header, *column.cells)) for column in columns) + 2 * (len(columns) - 1)
+
+
+def _fitting(columns: list[Column], width: int) -> list[Column]:
+    while _width(columns) > width and any(column.dispensable for column in columns):
+        columns.remove(max(columns, key=lambda column: column.dispensable))
+    return columns
+
+
+def _table(columns: Sequence[Column], rows: Sequence[ConfigurationResult]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column.header, justify="right" if column.right else "left", no_wrap=True)
+    for index, row in enumerate(rows):
+        cells = [Text(column.cells[index]) for column in columns]
+        cells[-1].stylize(_STYLES[words.verdict(row)])
+        table.add_row(*cells)
+    return table
+
+
+def _details(certificate: Certificate) -> list[Text]:
+    """What a reviewer asks next: what changed, and how groups fare, for the served (else the deployed) row."""
+    row = certificate.row(certificate.serving or certificate.deployed)
+    if row.label == certificate.reference:
+        return []
+    lines = [
+        Text(f"{'Served' if certificate.serving else 'Deployed'} differs from the reference in {change}")
+        for change in words.changed_knobs(certificate, row)
+    ]
+    for group in certificate.groups:
+        part = next(each for each in group.configurations if each.label == row.label)
+        budget = "" if group.alpha is None else f", budget {group.alpha:g}, p {words.p_value(part.p or 0.0)}"
+        lines.append(
+            Text(
+                f"{row.label} in group {group.name}: {words.share(part.k, group.n)} = {part.joint_risk:.3f}{budget}, "
+                f"net {words.points(part.net_accuracy)} points"
+            )
+        )
+    return lines

@@ -1,0 +1,145 @@
+"""Numbers and verdicts as words, the same in every report."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_redline.certificate_schema import Certificate, ConfigurationResult
+
+NONE = "-"
+
+
+def p_value(p: float) -> str:
+    """Print a p-value as the paper does: three decimals, or one significant digit below 0.001.
+
+    >>> p_value(0.00126), p_value(2.5e-14), p_value(0.0004), p_value(0.0)
+    ('0.001', '3e-14', '4e-4', '<1e-300')
+    """
+    if p < 1e-300:
+        return "<1e-300"
+    if p >= 1e-3:
+        return f"{p:.3f}"
+    digit, _, exponent = f"{p:.0e}".partition("e")
+    return f"{digit}e{int(exponent)}"
+
+
+def gain(value: float | None) -> str:
+    """Print a gain in percent, signed."""
+    return NONE if value is None else f"{100 * value:+.1f}%"
+
+
+def number(value: float | None) -> str:
+    """Print a cost with four significant digits."""
+    return NONE if value is None else f"{value:#,.4g}".rstrip(".")
+
+
+def upper(bound: float) -> str:
+    """Print an upper bound, rounded up so that the printed number is still a bound.
+
+    >>> upper(0.091412)
+    '0.0915'
+    """
+    return f"{math.ceil(bound * 10_000 - 1e-9) / 10_000:.4f}"
+
+
+def lower(bound: float) -> str:
+    """Print a lower bound, rounded down."""
+    return f"{math.floor(bound * 10_000 + 1e-9) / 10_000:.4f}"
+
+
+def points(value: float) -> str:
+    """Print a change of accuracy in percentage points, signed."""
+    return f"{value:+.1f}"
+
+
+def interval(bounds: tuple[float, float] | None, scale: float = 1.0) -> str:
+    """Print an interval in parentheses after a blank, or nothing."""
+    return "" if bounds is None else f" ({scale * bounds[0]:+.1f} to {scale * bounds[1]:+.1f})"
+
+
+def share(k: int, n: int) -> str:
+    """Print a count over its total."""
+    return f"{k}/{n}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Print a count with its noun, plural where it is one.
+
+    >>> counted(1, "violation"), counted(1012, "prompt")
+    ('1 violation', '1,012 prompts')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def verdict(row: ConfigurationResult) -> str:
+    """One word for the table."""
+    return "inert" if row.inert and row.certified else row.verdict
+
+
+def decision(certificate: Certificate) -> str:
+    """Say in a sentence or two what may be deployed, and whether what is served may."""
+    deployed = certificate.row(certificate.deployed)
+    sentences = []
+    if certificate.deployed == certificate.reference:
+        sentences.append(f"Deploy the reference {certificate.reference}: no faster configuration is certified.")
+    else:
+        cost = certificate.cost.name if certificate.cost else "cost"
+        sentences.append(
+            f"Deploy {deployed.label}: {gain(deployed.gain)}{interval(deployed.gain_interval, 100)} {cost} over "
+            f"{certificate.reference}, net accuracy {points(deployed.net_accuracy)} "
+            f"points{interval(deployed.net_accuracy_interval)}."
+        )
+    if certificate.serving is not None and certificate.serving != certificate.deployed:
+        serving = certificate.row(certificate.serving)
+        state = "is the reference" if serving.verdict == "reference" else "is certified"
+        if not serving.certified:
+            state = f"is NOT certified ({serving.verdict})"
+        sentences.append(f"Served is {serving.label} ({gain(serving.gain)}), which {state}.")
+    elif certificate.serving is not None:
+        sentences.append("It is what this repository serves.")
+    return " ".join(sentences)
+
+
+def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[str]:
+    """Key-by-key difference of a configuration from the reference, one text per knob.
+
+    The served configuration's knobs are named with their key in the serving file.
+    """
+    keys = certificate.provenance.serving_keys if row.label == certificate.serving else {}
+    return [
+        f"{change.knob}{f' ({keys[change.knob]})' if keys.get(change.knob, change.knob) != change.knob else ''}: "
+        f"{change.reference} -> {change.configuration}"
+        for change in row.changes
+    ]
+
+
+def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
+    """Say what a configuration that is not certified shows, and what would certify it; one text per line."""
+    needed = row.needed
+    assert needed is not None
+    lines = [
+        f"{row.label} is not certified at alpha {certificate.alpha:g}: {row.verdict}",
+        f"  {row.k:,} of {counted(row.n, 'prompt')} right with {certificate.reference} and wrong with {row.label}: "
+        f"risk {row.joint_risk:.4f} (one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)}, "
+        f"{upper(row.risk_upper_simultaneous)})",
+        f"  exact p = {p_value(row.p)}, over the {needed.level:.3g} that Holm's correction allows it here",
+    ]
+    for group in certificate.groups:
+        part = next(each for each in group.configurations if each.label == row.label)
+        if group.alpha is not None and part.p is not None and part.p > needed.level:
+            lines.append(
+                f"  group {group.name}: {share(part.k, group.n)} = {part.joint_risk:.4f} against its budget "
+                f"{group.alpha:g}, p = {p_value(part.p)}"
+            )
+    for name, fewer in needed.violations_fewer.items():
+        where = "" if name == "all" else f" in group {name}"
+        lines.append(f"  it would pass with {counted(fewer, 'violation')} fewer{where}")
+    if row.verdict == "breach":
+        lines.append("  its risk is above the budget: more prompts will not help")
+    elif needed.prompts is None:
+        lines.append("  its measured risk is not below the budget: more prompts are not expected to help")
+    else:
+        lines.append(
+            f"  or with about {needed.prompts:,} prompts in a new draw, if its risk is as measured (chance 0.8)"
+        )
+    return lines

@@ -1,0 +1,494 @@
+"""Outcomes that were recorded earlier, by whatever made them: CSV or JSON lines, through a map of columns.
+
+Three shapes are read. *Long*: one file, a row for each configuration and prompt. *Per configuration*: one file each.
+*Wide*: one row for each prompt, holding every configuration, recognised by ``{config}`` in a column path.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import Columns, RecordedSource
+from pytest_redline.outcomes import Outcomes, PromptList, Records, Rows, align, quoted
+from pytest_redline.paths import display
+from pytest_redline.sources.table import Faults, FileBytes, Row, format_of, read_bytes, read_rows, suggestion
+from pytest_redline.sources.values import MISSING, as_id, as_number, as_text, lookup, output_hash, verdict_of
+
+PLACE: Final = "{config}"  # stands for the label of a configuration in a column path
+COSTS: Final = ("tokens", "forwards")  # read wherever they are recorded
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a recording holds.
+
+    Parameters
+    ----------
+    outcomes
+        The aligned outcomes.
+    files
+        The path, as messages show it, and the hex sha256 of every file that was read.
+    warnings
+        What is allowed but should be looked at, one sentence or two each.
+    """
+
+    outcomes: Outcomes
+    files: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...] = ()
+
+
+def load_recorded(
+    source: RecordedSource,
+    labels: Sequence[str],
+    logs: Mapping[str, Path],
+    measures: Sequence[str],
+    prompts: PromptList | None = None,
+) -> Recorded:
+    """Read a recording and align it.
+
+    Parameters
+    ----------
+    source
+        The file, or None where each configuration has its own; and where its columns are.
+    labels
+        Every configuration of the grid, the reference included, in its order.
+    logs
+        Label to the file of that configuration; empty where ``source.file`` holds all.
+    measures
+        Names that the cost needs; a recording without them is refused.
+    prompts
+        Which prompts there are; None: those of the recording.
+
+    Raises
+    ------
+    OutcomesError
+        Anything missing, doubled, undeclared, ambiguous or unreadable; first all that is wrong with the files, then all
+        that is wrong with single rows, then all that keeps the configurations from being compared.
+    """
+    files = _files(source, labels, logs)
+    wide = source.file is not None and any(PLACE in path for path in _paths(source.columns))
+    if wide:
+        _check_wide(source.columns, measures)
+    contents: dict[str, FileBytes] = {}
+    warnings = []
+    problems: list[str] = []
+    for label, path in files:
+        name = display(path)
+        try:
+            content = read_bytes(path, source.sha256 if source.file is not None else None)
+        except OutcomesError as error:
+            problems += error.problems
+            continue
+        twin = next((other for other, known in contents.items() if known.sha256 == content.sha256), None)
+        if twin is not None:
+            warnings.append(
+                f"{name} ({label}) holds the same bytes as {twin}; right only if the configuration truly changes "
+                "nothing; otherwise a recording was copied, and is compared with itself"
+            )
+        contents[name] = content
+    if problems:
+        raise OutcomesError(problems)
+    reader = _Reader(source.columns, labels, measures, grouped=prompts is not None and prompts.groups is not None)
+    for (label, _), (name, content) in zip(files, contents.items(), strict=True):
+        reader.read(name, content.data, label, wide)
+    records = reader.finish()
+    hashes = tuple((name, content.sha256) for name, content in contents.items())
+    return Recorded(align(labels, records, prompts), hashes, (*warnings, *reader.warnings))
+
+
+def read_prompts(path: Path, sha256: str | None = None, group: str = "group") -> PromptList:
+    """Read a prompts file: column ``id``, and where there are such columns, ``prompt`` and the group.
+
+    Raises
+    ------
+    OutcomesError
+        The file is unreadable; an id is missing, doubled or no id; or a row lacks a text or a group that others have.
+    """
+    name, content = display(path), read_bytes(path, sha256)
+    faults = Faults()
+    lines: dict[str, int] = {}
+    columns: dict[str, list[str]] = {"prompt": [], group: []}
+    for line, row in read_rows(name, content.data, faults):
+        found = lookup(row, "id")
+        prompt = as_id(found)
+        if prompt is None:
+            what = (
+                f"no id among the columns {', '.join(map(repr, row))}"
+                if found is MISSING
+                else f"{quoted(found)} is no id"
+            )
+            faults.add(f"{name}:{line} id: {what}; allowed are texts and integers; give every prompt one")
+            continue
+        if prompt in lines:
+            faults.add(
+                f"{name}:{line}: prompt {quoted(prompt)} stands on line {lines[prompt]} too; remove one of the two"
+            )
+        lines[prompt] = line
+        for column, values in columns.items():
+            text = as_text(lookup(row, column))
+            if text is not None:
+                values.append(text)
+    for column, values in columns.items():
+        if values and len(values) < len(lines):
+            faults.add(
+                f"{name}: {len(lines) - len(values):,} of {len(lines):,} prompts have no {column!r}; give all or none"
+            )
+    faults.check()
+    texts, groups = (tuple(values) or None for values in columns.values())
+    return PromptList(name, tuple(lines), texts, groups, content.sha256)
+
+
+class _Note(NamedTuple):
+    """A column that says something of the prompt."""
+
+    attribute: Literal["texts", "hashes", "groups"]  # of Rows
+    path: str
+    required: bool
+
+
+class _Measure(NamedTuple):
+    """A column of numbers, and what was read of it."""
+
+    name: str
+    path: str
+    required: bool
+    values: array[float]
+
+
+@dataclass
+class _Target:
+    """One configuration while its rows are read: what was read, and where its columns are."""
+
+    record: Records
+    correct: str
+    output: str | None
+    measures: list[_Measure]
+
+
+@dataclass
+class _Tally:
+    """A fault that recurs from row to row: where it was met first, and how often."""
+
+    line: int
+    found: str
+    remedy: str
+    count: int = 1
+
+
+class _Reader:
+    """Reads a recording file by file into `Records`; keeps the faults of rows until `finish`.
+
+    ``grouped``: the prompts file has the groups, so that the recording need not.
+    """
+
+    def __init__(self, columns: Columns, labels: Sequence[str], needed: Sequence[str], *, grouped: bool) -> None:
+        self.columns = columns
+        self.labels = labels
+        self.warnings: list[str] = []
+        self.faults = Faults()
+        self.targets: list[_Target] = []
+        self.required_measures = {*needed, *columns.measures}
+        self.measures = {name: columns.measures.get(name, name) for name in (*needed, *columns.measures, *COSTS)}
+        self.notes = [
+            _Note("texts", columns.prompt_text or "prompt_text", columns.prompt_text is not None),
+            _Note("hashes", columns.prompt_hash or "prompt_hash", columns.prompt_hash is not None),
+            _Note("groups", columns.group or "group", columns.group is not None and not grouped),
+        ]
+        self.one_object: dict[str, str] = {}  # each text that recurs, once
+        self.parts: dict[str, tuple[str, ...]] = {}  # what each compound id was joined from
+        self.not_right: set[object] = set()  # some of the values that were read as wrong
+        self.name = ""  # of the file at hand
+        self.tallies: dict[str, _Tally] = {}  # of the file at hand
+
+    def read(self, name: str, data: bytes, label: str | None, wide: bool) -> None:
+        """Read one file: that of ``label``, or of all configurations."""
+        textual = format_of(name).kind == "csv"
+        judge = verdict_of(self.columns.correct, textual=textual)
+        shared = Rows(name, None) if wide else None
+        held = self.labels if label is None else [label]
+        by_label = {each: self._target(each, shared or Rows(name, each), wide or label is not None) for each in held}
+        everyone = list(by_label.values())
+        self.targets += everyone
+        self.name, self.tallies, notes = name, {}, self.notes
+        first = True
+        for line, row in read_rows(name, data, self.faults):
+            if first:
+                first = False
+                if textual:  # the header holds for every row, so optional columns that are not here never come
+                    notes = [note for note in notes if note.required or note.path in row]
+                    for target in everyone:
+                        target.measures = [each for each in target.measures if each.required or each.path in row]
+                        if self.columns.output is None and target.output not in row:
+                            target.output = None
+                if wide:
+                    self._warn_of_undeclared(row, judge)
+            if wide:
+                targets = everyone
+            else:
+                whose = self._whose(row, line, label)
+                if whose not in by_label:
+                    continue
+                targets = [by_label[whose]]
+            self._note(targets[0].record.rows, row, line, notes)
+            for target in targets:
+                self._judge(target, row, line, judge, textual)
+        for tally in self.tallies.values():
+            rows = "row" if tally.count == 2 else "rows"
+            more = f", here and in {tally.count - 1:,} more {rows}" if tally.count > 1 else ""
+            self.faults.add(f"{name}:{tally.line}{tally.found}{more}; {tally.remedy}")
+
+    def finish(self) -> list[Records]:
+        """Return what was read.
+
+        Raises
+        ------
+        OutcomesError
+            Some row had a fault, or not one value of the whole recording is what counts as right.
+        """
+        self.faults.check()
+        records = [target.record for target in self.targets]
+        correct = self.columns.correct
+        if (correct.equals is not None or correct.threshold is not None) and not any(
+            1 in each.correct for each in records
+        ):
+            rule = f"at or over {correct.threshold}" if correct.equals is None else f"equal to {quoted(correct.equals)}"
+            found = ", ".join(sorted(map(quoted, self.not_right))[:5])
+            raise OutcomesError(
+                f"{records[0].rows.file}: no value of {correct.path!r} is {rule}; found are {found}; when nothing is "
+                "right nothing can be broken, so correct columns.correct"
+            )
+        for record in records:
+            n = len(record.rows.prompts)
+            for name, values in list(record.measures.items()):
+                if len(values) < n:
+                    del record.measures[name]
+                    if values:
+                        self.warnings.append(
+                            f"{record.rows.file}: {name} is recorded for {len(values):,} of {n:,} rows of "
+                            f"{record.label}; it is left out"
+                        )
+            if len(record.outputs) < n:
+                record.outputs = array("Q")
+        return records
+
+    def _target(self, label: str, rows: Rows, replaced: bool) -> _Target:
+        def place(path: str) -> str:
+            return path.replace(PLACE, label) if replaced else path
+
+        measures = [
+            _Measure(name, place(path), name in self.required_measures, array("d"))
+            for name, path in self.measures.items()
+        ]
+        record = Records(label, rows, measures={each.name: each.values for each in measures})
+        return _Target(record, place(self.columns.correct.path), place(self.columns.output or "output"), measures)
+
+    def _whose(self, row: Row, line: int, label: str | None) -> str | None:
+        """Return the configuration that a row belongs to, None where it names none."""
+        path = self.columns.config
+        found = lookup(row, path)
+        named = as_id(found)
+        if label is not None:
+            if found is MISSING and "config" in self.columns.declared:
+                self._absent(
+                    path, row, line, "map columns.config, or leave it out: each configuration has its own file"
+                )
+            elif named is not None and named != label:
+                self._tally(
+                    line,
+                    f" {path}: {quoted(named)} in the recording of {label}",
+                    f"allowed is {quoted(label)}; name the right file, or, if this column holds no label, map "
+                    "columns.config to one that does",
+                )
+            return label
+        if found is MISSING:
+            self._absent(path, row, line, "map columns.config, or name one file per configuration with `log:`")
+        elif named is None:
+            self._tally(line, f" {path}: {quoted(found)} is no label", "allowed are the labels of the grid; correct it")
+        elif named not in self.labels:
+            self._tally(
+                line,
+                f" {path}: {quoted(named)} is not a configuration of the grid{suggestion(named, self.labels)}",
+                "every configuration that was tried counts; declare it, or correct the label",
+            )
+        return named
+
+    def _note(self, rows: Rows, row: Row, line: int, notes: Sequence[_Note]) -> None:
+        """Keep what a row says of its prompt."""
+        rows.lines.append(line)
+        rows.prompts.append(self._prompt(row, line))
+        for attribute, path, required in notes:
+            text = as_text(lookup(row, path))
+            if text is None and required:
+                self._absent(path, row, line, "give every row one, or leave it out of columns")
+            values: list[str | None] = getattr(rows, attribute)
+            values.append(None if text is None else self.one_object.setdefault(text, text))
+
+    def _prompt(self, row: Row, line: int) -> str:
+        parts = []
+        for path in self.columns.prompt:
+            found = lookup(row, path)
+            part = as_id(found)
+            if found is MISSING:
+                self._absent(path, row, line, "map columns.prompt to the column that holds the prompt's id")
+            elif part is None:
+                self.faults.add(
+                    f"{self.name}:{line} {path}: {quoted(found)} is no prompt id; allowed are texts that are not "
+                    "blank, and integers; give every prompt one"
+                )
+            parts.append(part or "")
+        if len(parts) == 1:
+            return self.one_object.setdefault(parts[0], parts[0])
+        joined = "/".join(parts)
+        known = self.parts.setdefault(joined, tuple(parts))
+        if known != tuple(parts):
+            self.faults.add(
+                f"{self.name}:{line}: {quoted(parts)} and {quoted(known)} would both be prompt {joined}; ids are "
+                "joined by a slash; choose columns whose values hold none"
+            )
+        return self.one_object.setdefault(joined, joined)
+
+    def _judge(
+        self, target: _Target, row: Row, line: int, judge: Callable[[object], bool | None], textual: bool
+    ) -> None:
+        """Keep what a row says of a configuration: verdict, measures, answer."""
+        record = target.record
+        found = lookup(row, target.correct)
+        verdict = judge(found)
+        if found is MISSING:
+            self._absent(target.correct, row, line, "map columns.correct to the column that holds the verdict")
+        elif verdict is None:
+            self.faults.add(f"{self.name}:{line} {target.correct}: {quoted(found)} {self._verdicts()}")
+        elif not verdict and len(self.not_right) < 5:
+            self.not_right.add(found)
+        record.correct.append(bool(verdict))
+        for name, path, required, values in target.measures:
+            found = lookup(row, path)
+            if found is MISSING:
+                if required:
+                    self._absent(path, row, line, f"map {name} under columns, or write `cost: unknown`")
+                continue
+            number = as_number(found, textual)
+            if number is None or number < 0:
+                self.faults.add(
+                    f"{self.name}:{line} {path}: {quoted(found)} is no measurement; allowed are finite numbers of at "
+                    "least 0; correct it, or leave the column out"
+                )
+            else:
+                values.append(number)
+        if target.output is not None:
+            found = lookup(row, target.output)
+            if found is not MISSING and found is not None:  # an empty answer is an answer
+                record.outputs.append(output_hash(found if isinstance(found, str) else as_text(found) or ""))
+            elif self.columns.output is not None:
+                self._absent(target.output, row, line, "give every row one, or leave it out of columns")
+
+    def _verdicts(self) -> str:
+        correct = self.columns.correct
+        if correct.threshold is not None:
+            return f"cannot be compared with the threshold {correct.threshold}; allowed are finite numbers; correct it"
+        if correct.equals is not None:
+            return (
+                f"cannot be compared with {quoted(correct.equals)}; allowed are text, number, true, false; correct it"
+            )
+        return (
+            "is neither right nor wrong; allowed are true/false and 1/0; record that, or say in columns.correct what "
+            "counts as right: {column: ..., threshold: NUMBER} or {column: ..., equals: VALUE}"
+        )
+
+    def _warn_of_undeclared(self, row: Row, judge: Callable[[object], bool | None]) -> None:
+        """Warn of configurations that a wide recording seems to hold beside the declared ones.
+
+        A warning, not a refusal as in the other shapes: the columns of a wide row need not all be configurations.
+        """
+        path = self.columns.correct.path
+        head, _, tail = path.partition(PLACE)
+        found = []
+        for key in row:
+            label = key.removeprefix(head)
+            label = label if tail.startswith(".") else label.removesuffix(tail)
+            whole = head + label + ("" if tail.startswith(".") else tail)
+            if key == whole and label not in self.labels and judge(lookup(row, path.replace(PLACE, label))) is not None:
+                found.append(label)
+        if found:
+            self.warnings.append(
+                f"{self.name}: seems to hold configurations that the grid does not declare: {', '.join(found)}; every "
+                "configuration that was tried counts; declare them"
+            )
+
+    def _absent(self, path: str, row: Row, line: int, remedy: str) -> None:
+        columns = list(row)
+        named = ", ".join(map(quoted, columns[:12])) + (" and more" if len(columns) > 12 else "")
+        if lookup(row, path) is MISSING:
+            found = f": no column {quoted(path)}{suggestion(path, columns)}"
+        else:
+            found = f": no value in {quoted(path)}"
+        self._tally(line, found, f"columns here are {named}; {remedy}")
+
+    def _tally(self, line: int, found: str, remedy: str) -> None:
+        tally = self.tallies.get(found)
+        if tally is None:
+            self.tallies[found] = _Tally(line, found, remedy)
+        else:
+            tally.count += 1
+
+
+def _files(source: RecordedSource, labels: Sequence[str], logs: Mapping[str, Path]) -> list[tuple[str | None, Path]]:
+    """Return the files to read, each with the configuration it belongs to, or None for all."""
+    if source.file is not None:
+        if logs:
+            raise OutcomesError(
+                "the source names one file for all configurations, and some have a `log:`; remove one of both"
+            )
+        return [(None, source.file)]
+    problems = [f"configuration {label} has no `log:`; name its recording" for label in labels if label not in logs]
+    problems += [
+        f"a `log:` is given for {label}, which is not in the grid; remove it" for label in logs if label not in labels
+    ]
+    resolved: dict[Path, str] = {}
+    for label, path in logs.items():
+        other = resolved.setdefault(path.resolve(), label)
+        if other != label:
+            problems.append(
+                f"{display(path)}: is the recording of both {other} and {label}; a configuration compared with itself "
+                "breaks nothing; name the file of each"
+            )
+    if problems:
+        raise OutcomesError(problems)
+    return [(label, logs[label]) for label in labels]
+
+
+def _paths(columns: Columns) -> list[str]:
+    about_prompts = [*columns.prompt, columns.group, columns.prompt_text, columns.prompt_hash]
+    by_configuration = [columns.correct.path, columns.output, *columns.measures.values()]
+    return [path for path in (*about_prompts, *by_configuration) if path is not None]
+
+
+def _check_wide(columns: Columns, needed: Sequence[str]) -> None:
+    """Refuse a map under which configurations would share a verdict or a cost, or prompts differ by configuration."""
+    problems = []
+    prompt = {f"prompt[{position}]": path for position, path in enumerate(columns.prompt)}
+    same = {**prompt, "group": columns.group, "prompt_text": columns.prompt_text, "prompt_hash": columns.prompt_hash}
+    measures = {name: columns.measures.get(name, name) for name in (*needed, *columns.measures)}
+    own = {"correct": columns.correct.path, "output": columns.output, **measures}
+    for key, path in same.items():
+        if path is not None and PLACE in path:
+            problems.append(
+                f"columns.{key}: {path!r} differs by configuration; a prompt is the same for all; drop {PLACE}"
+            )
+    for key, path in own.items():
+        if path is not None and PLACE not in path:
+            problems.append(
+                f"columns.{key}: {path!r} is the same column for every configuration; where a row holds all of them, "
+                f"allowed are paths with {PLACE}; add it"
+            )
+    if "config" in columns.declared:
+        problems.append(
+            f"columns.config: a row that holds every configuration ({PLACE} in columns) names none; remove it"
+        )
+    if problems:
+        raise OutcomesError(problems)

@@ -1,0 +1,465 @@
+"""A certificate verifies as it was written, and in no other way."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from made_outcomes import TOKENS_PER_FORWARD, make_grid, make_outcomes, violations
+
+from pytest_redline import verify as verify_module
+from pytest_redline.certificate import certify, to_bytes
+from pytest_redline.certificate_schema import PackedOutcomes
+from pytest_redline.errors import CertificateError
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.packing import pack, unpack
+from pytest_redline.statement import sha256_of
+from pytest_redline.verify import verify
+
+LABELS = ["ref", "cand", "bad"]
+OUTCOMES = make_outcomes(
+    {"ref": [1] * 80, "cand": [1] * 79 + [0], "bad": [0] * 60 + [1] * 20},
+    measures={
+        "tokens": dict.fromkeys(LABELS, [9.5] * 80),
+        "forwards": {"ref": [3, 4] * 40, "cand": [1, 3] * 40, "bad": [1] * 80},
+    },
+    groups=["a"] * 60 + ["b"] * 20,
+    outputs={"ref": range(80), "cand": [9] * 80, "bad": [1] * 80},
+)
+GRID = make_grid(LABELS, cost=TOKENS_PER_FORWARD, groups={"a": 0.2}, serving="cand")
+WRITTEN = to_bytes(certify(GRID, OUTCOMES, notes=["a note"], intervals=False))
+DATA = json.loads(WRITTEN)
+
+
+@pytest.fixture
+def rejects(tmp_path):
+    """A function that says why bytes, or re-digested data, do not verify; None where they do."""
+    path = tmp_path / "made.certificate.json"
+
+    def reason(content: bytes | dict[str, Any]) -> str | None:
+        path.write_bytes(content if isinstance(content, bytes) else redigested(content))
+        found: list[str] = []
+        try:
+            verify(path)
+        except CertificateError as error:
+            found += error.problems or ["no reason at all"]
+        assert all("made.certificate.json: " in problem for problem in found)
+        return "\n".join(found) or None
+
+    return reason
+
+
+def redigested(data: dict[str, Any]) -> bytes:
+    """A certificate that someone changed and gave a digest of its new content."""
+    content = {key: value for key, value in data.items() if key != "digest"}
+    content["digest"] = "sha256:" + sha256_of(content)
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def changed(*path: Any, to: Any) -> dict[str, Any]:
+    """The certificate's data with another value at a path."""
+    data = copy.deepcopy(DATA)
+    target: Any = data
+    for key in path[:-1]:
+        target = target[key]
+    assert target[path[-1]] != to
+    target[path[-1]] = to
+    return data
+
+
+# -- As written ---------------------------------------------------------------------------------------------------
+
+
+def test_written_certificate_verifies_and_comes_back_whole(tmp_path):
+    certificate = certify(GRID, OUTCOMES, notes=["a note"])
+    path = tmp_path / "it.json"
+    path.write_bytes(to_bytes(certificate))
+    assert verify(path) == certificate
+
+
+def test_redigesting_an_unchanged_certificate_gives_the_same_bytes():
+    assert redigested(DATA) == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        certify(make_grid(["ref", "cand"]), violations(100, {"cand": 1})),
+        certify(make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": None}), violations(100, {"cand": 1})),
+        certify(
+            make_grid(["ref", "cand"], costs={"ref": 1.5, "cand": 2.5}, serving="ref"), violations(29, {"cand": 9})
+        ),
+        certify(replace(make_grid(["réf", "cand"], reference="réf"), name="naïf"), violations(40, {"cand": 0}, "réf")),
+    ],
+    ids=["no cost", "unknown cost", "not certified", "not ASCII"],
+)
+def test_every_kind_of_certificate_verifies(rejects, certificate):
+    assert rejects(to_bytes(certificate)) is None
+
+
+# -- Any byte -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unchanged(monkeypatch):
+    """Do bytes pass by digest and bytes alone, with nothing computed again."""
+    monkeypatch.setattr(verify_module, "differences", lambda certificate: [])
+    held = [b""]
+    monkeypatch.setattr(Path, "read_bytes", lambda path: held[0])
+
+    def passes(content: bytes) -> bool:
+        held[0] = content
+        try:
+            verify(Path("held.json"))
+        except CertificateError:
+            return False
+        return True
+
+    return passes
+
+
+def test_every_changed_byte_is_refused(unchanged):
+    assert unchanged(WRITTEN)
+    for position in range(len(WRITTEN)):
+        content = bytearray(WRITTEN)
+        content[position] ^= 1 << position % 8
+        assert not unchanged(bytes(content)), position
+
+
+def test_removed_or_doubled_byte_is_refused(unchanged):
+    for position in range(0, len(WRITTEN), 3):
+        length = position % 2 * 2  # 0 removes the byte, 2 doubles it
+        content = WRITTEN[:position] + WRITTEN[position : position + 1] * length + WRITTEN[position + 1 :]
+        assert not unchanged(content), position
+
+
+def test_changed_bytes_that_are_computed_with_end_in_no_other_error(rejects):
+    first = WRITTEN.index(b'"statement"')
+    last = WRITTEN.index(b'"promise"')
+    for position in [*range(first, last, 2), *range(0, len(WRITTEN), 41)]:
+        content = bytearray(WRITTEN)
+        content[position] ^= 0x08
+        assert rejects(bytes(content)), position
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        WRITTEN + b"\n",
+        WRITTEN + b" ",
+        b" " + WRITTEN,
+        WRITTEN[:-1],
+        WRITTEN.replace(b"\n", b"\r\n"),
+        WRITTEN.replace(b"\n ", b"\n  ", 1),
+        b"\xef\xbb\xbf" + WRITTEN,
+        WRITTEN.decode().encode("utf-16"),
+        json.dumps(DATA).encode(),
+        json.dumps(DATA, indent=1, sort_keys=True).encode() + b"\n",
+        WRITTEN.replace(b'"alpha": 0.1,', b'"alpha": 0.10,', 1),
+        WRITTEN.replace(b'"alpha": 0.1,', b'"alpha": 1e-1,', 1),
+        WRITTEN.replace(b'"n": 80', b'"n": 80.0', 1),
+        WRITTEN.replace(b'"n": 80', b'"n": "40"', 1),
+        WRITTEN.replace(b'"certified": true', b'"certified": 1', 1),
+        WRITTEN.replace(b'"name": "made"', b'"name": "m\\u0061de"', 1),
+        WRITTEN.replace(b'"name": "made",', b'"name": "other",\n "name": "made",', 1),
+        WRITTEN.replace(b'"k": 1,', b'"k": 0,\n   "k": 1,', 1),
+        WRITTEN.replace(b'"serving": "cand",\n', b"", 1),
+        WRITTEN + WRITTEN,
+    ],
+)
+def test_same_content_in_other_bytes_is_refused(rejects, content):
+    assert content != WRITTEN
+    assert rejects(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a certificate"),
+        (b"{", "not a certificate"),
+        (b"\xff\xfe\x00", "not a certificate"),
+        (b"[]", "valid dictionary"),
+        (b"null", "valid dictionary"),
+        (b"1", "valid dictionary"),
+        (b"{}", "Field required"),
+        (b"[" * 100_000, "not a certificate"),
+        (b'{"name": ' * 100_000, "not a certificate"),
+        (b"9" * 5_000, "not a certificate"),
+        (WRITTEN.replace(b'"alpha": 0.1,', b'"alpha": NaN,', 1), "NaN is not a JSON number"),
+        (WRITTEN.replace(b'"alpha": 0.1,', b'"alpha": -Infinity,', 1), "-Infinity is not a JSON number"),
+        (WRITTEN.replace(b'"alpha": 0.1,', b'"alpha": 1e999,', 1), "alpha"),
+        (WRITTEN.replace(b'"k": 1,', b'"k": -1,', 1), "configurations"),
+        (WRITTEN.replace(b'"k": 1,', b'"k": 1.5,', 1), "configurations"),
+        (WRITTEN.replace(b'"redline_certificate": 1', b'"redline_certificate": 2', 1), "redline_certificate"),
+        (WRITTEN.replace(b'"number": 1', b'"number": 1e999', 1), "knobs"),
+        (WRITTEN.replace(b'"number": 1', b'"number": ' + b"[" * 300 + b"]" * 300, 1), "made.certificate.json"),
+    ],
+)
+def test_what_is_no_certificate_is_refused_with_a_reason(rejects, content, message):
+    assert message in rejects(content)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(CertificateError, match="cannot be read"):
+            verify(path)
+
+
+# -- Changed, and given a new digest ------------------------------------------------------------------------------
+
+ROWS = {row["label"]: index for index, row in enumerate(DATA["configurations"])}
+BAD, CAND = ROWS["bad"], ROWS["cand"]
+RIGHT = DATA["outcomes"]["correct"]
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        (changed("statement", "hash", to="0" * 64), "statement.hash"),
+        (changed("statement", "prompts", "population", to="everything"), "statement.hash"),
+        (changed("statement", "prompts", "sha256", to="0" * 64), "statement.prompts.sha256"),
+        (changed("statement", "prompts", "n", to=81), "statement.prompts.n"),
+        (changed("statement", "grader", to="other"), "statement.hash"),
+        (changed("statement", "reference", to="cand"), "reference"),
+        (changed("statement", "alpha", to=0.5), "alpha: says 0.1, the outcomes give 0.5"),
+        (changed("statement", "alpha", to=1.5), "statement.alpha"),
+        (changed("statement", "alpha", to=0.0), "statement.alpha"),
+        (changed("statement", "delta", to=0.2), "delta: says 0.1, the outcomes give 0.2"),
+        (changed("statement", "delta", to=-1.0), "statement.delta"),
+        (changed("statement", "groups", to=None), "statement.hash"),
+        (changed("statement", "groups", "alpha", to={"nowhere": 0.2}), "no prompt is in group 'nowhere'"),
+        (changed("statement", "configurations", CAND, "knobs", to={"number": 5}), "statement.hash"),
+        (
+            changed("statement", "configurations", to=DATA["statement"]["configurations"][:2]),
+            "not those of the statement",
+        ),
+        (changed("statement", "configurations", BAD, "label", to="cand"), "not those of the statement"),
+        (changed("alpha", to=0.2), "alpha: says 0.2, the outcomes give 0.1"),
+        (changed("delta", to=0.05), "delta: says 0.05"),
+        (changed("n", to=81), "n: says 81"),
+        (changed("m", to=4), "m: says 4"),
+        (changed("reference", to="cand"), "reference: says 'cand'"),
+        (changed("serving", to="bad"), "configurations[bad].required: says False"),
+        (changed("serving", to="ref"), "required"),
+        (changed("serving", to=None), "configurations[bad].required"),
+        (changed("serving", to="nobody"), "serving: 'nobody' is not one of the configurations"),
+        (changed("deployed", to="bad"), "deployed: says 'bad', the outcomes give 'cand'"),
+        (changed("promise", to="It is safe."), "promise: says"),
+        (changed("cost", to=None), "cost"),
+        (changed("cost", "better", to="lower"), "deployed"),
+        (changed("cost", "pool", to="mean_of_ratios"), "configurations"),
+        (changed("cost", "numerator", to="forwards"), "configurations"),
+        (changed("cost", "numerator", to=None), "cost.numerator: is missing"),
+        (changed("cost", "numerator", to="seconds"), "outcomes.measures: seconds is missing"),
+        (changed("cost", "declared", to=True), "gain"),
+        (changed("configurations", CAND, "k", to=0), "configurations[cand].k: says 0, the outcomes give 1"),
+        (changed("configurations", CAND, "n", to=50), "configurations[cand].n: says 50"),
+        (changed("configurations", CAND, "p", to=1e-9), "configurations[cand].p"),
+        (changed("configurations", CAND, "level", to=0.09), "configurations[cand].level"),
+        (changed("configurations", BAD, "certified", to=True), "configurations[bad].certified: says True"),
+        (changed("configurations", BAD, "verdict", to="undecided"), "configurations[bad].verdict"),
+        (changed("configurations", BAD, "required", to=True), "configurations[bad].required"),
+        (changed("configurations", CAND, "inert", to=True), "configurations[cand].inert"),
+        (changed("configurations", CAND, "gained", to=1), "configurations[cand].gained"),
+        (changed("configurations", CAND, "accuracy", to=1.0), "configurations[cand].accuracy"),
+        (changed("configurations", CAND, "net_accuracy", to=0.0), "configurations[cand].net_accuracy"),
+        (changed("configurations", CAND, "net_accuracy_interval", to=[0.0, 1.0]), "net_accuracy_interval"),
+        (changed("configurations", CAND, "risk_interval", to=[0.0, 0.01]), "configurations[cand].risk_interval"),
+        (changed("configurations", CAND, "risk_upper", to=0.01), "configurations[cand].risk_upper"),
+        (changed("configurations", CAND, "risk_upper_simultaneous", to=0.01), "risk_upper_simultaneous"),
+        (changed("configurations", BAD, "risk_lower_simultaneous", to=0.01), "risk_lower_simultaneous"),
+        (changed("configurations", CAND, "cost", to=9.0), "configurations[cand].cost"),
+        (changed("configurations", CAND, "cost", to=0.0), "greater than 0"),
+        (changed("configurations", CAND, "cost", to=None), "configurations[cand].gain"),
+        (changed("configurations", CAND, "gain", to=0.6), "configurations[cand].gain"),
+        (changed("configurations", CAND, "gain_interval", to=[0.0, 1.0]), "gain_interval"),
+        (changed("configurations", BAD, "needed", to=None), "configurations[bad].needed"),
+        (changed("configurations", BAD, "needed", "violations_fewer", to={"all": 1}), "needed.violations_fewer"),
+        (changed("configurations", BAD, "needed", "prompts", to=10), "needed.prompts"),
+        (changed("configurations", CAND, "changes", to=[]), "configurations[cand].changes"),
+        (changed("configurations", to=DATA["configurations"][::-1]), "configurations"),
+        (changed("configurations", to=DATA["configurations"][:2]), "not those of the statement"),
+        (changed("groups", to=[]), "groups"),
+        (changed("groups", 0, "configurations", CAND, "k", to=1), "groups[a].configurations[cand].k"),
+        (changed("groups", 0, "alpha", to=0.3), "groups[a].alpha"),
+        (
+            changed("groups", 1, "configurations", CAND, "joint_risk", to=0.0),
+            "groups[b].configurations[cand].joint_risk",
+        ),
+        (changed("frontier", "alpha_min", to=0.01), "frontier.alpha_min"),
+        (changed("frontier", "note", to="A certificate."), "frontier.note"),
+        (changed("frontier", "rows", 0, "deployed", to="bad"), "frontier.rows[0].deployed"),
+        (changed("frontier", "rows", to=[]), "frontier.rows"),
+        (changed("bootstrap", to={"seed": 1}), "bootstrap"),
+        (changed("outcomes", "correct", to={**RIGHT, "cand": RIGHT["ref"]}), "configurations[cand].k: says 1"),
+        (changed("outcomes", "correct", to={**RIGHT, "ref": RIGHT["cand"]}), "configurations[cand].k: says 1"),
+        (changed("outcomes", "correct", to={"ref": RIGHT["ref"]}), "outcomes: cannot be unpacked"),
+        (changed("outcomes", "correct", to={**RIGHT, "more": RIGHT["ref"]}), "other labels"),
+        (changed("outcomes", "correct", "cand", to="!!"), "outcomes: cannot be unpacked"),
+        (changed("outcomes", "correct", "cand", to=""), "outcomes: cannot be unpacked"),
+        (changed("outcomes", "groups", to=None), "no prompt is in group 'a'"),
+        (changed("outcomes", "measures", to={}), "outcomes.measures: tokens, forwards is missing"),
+        (changed("outcomes", "outputs", "cand", to=DATA["outcomes"]["outputs"]["ref"]), None),
+    ],
+)
+def test_change_with_a_new_digest_is_refused_for_what_contradicts_the_outcomes(rejects, data, where):
+    reason = rejects(data)
+    if where is None:
+        assert reason is None  # other answer texts that contradict nothing: consistency is all that can be proved
+    else:
+        assert where in reason
+        assert "the digest is not" not in reason
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_any_flipped_verdict_with_a_new_digest_contradicts_the_counts(rejects, label):
+    packed = base64.b64decode(RIGHT[label])
+    for prompt in range(0, 80, 9):
+        bits = bytearray(zlib.decompress(packed))
+        bits[prompt // 8] ^= 0x80 >> prompt % 8
+        text = base64.b64encode(zlib.compress(bytes(bits))).decode()
+        assert rejects(changed("outcomes", "correct", label, to=text))
+
+
+@pytest.mark.parametrize("ids", [[], ["p0"] * 80, [*(f"p{number}" for number in range(79)), "p0"]])
+def test_prompts_that_are_missing_or_doubled_are_refused_with_a_new_digest(rejects, ids):
+    text = base64.b64encode(zlib.compress(json.dumps(ids).encode())).decode()
+    assert "outcomes: cannot be unpacked" in rejects(changed("outcomes", "prompts", to=text))
+
+
+def test_own_warnings_cannot_be_removed_and_notes_are_kept(rejects):
+    outcomes = replace(violations(400, {"cand": 6}), groups=("hard",) * 50 + ("easy",) * 350)
+    grid = make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0})
+    data = json.loads(to_bytes(certify(grid, outcomes, notes=["a note"], intervals=False)))
+    note, warning = data["warnings"]
+    assert note == "a note"
+    assert "hard" in warning
+    assert rejects(data) is None
+    data["warnings"] = [note]
+    assert "is missing" in rejects(data)
+    assert "warnings" in rejects(data)
+
+
+@pytest.mark.parametrize("field", [field for field in DATA if field != "redline_certificate"])
+def test_every_missing_top_level_field_is_refused(rejects, field):
+    data = {key: value for key, value in DATA.items() if key != field}
+    assert rejects(json.dumps(data, indent=1).encode() + b"\n")
+    if field not in ("name", "digest", "provenance"):  # a new digest belongs to the new content
+        assert rejects(data)
+
+
+def test_unknown_field_is_refused_at_every_depth(rejects):
+    for path in ((), ("statement",), ("configurations", 0), ("cost",), ("frontier",), ("outcomes",), ("groups", 0)):
+        data = copy.deepcopy(DATA)
+        target: Any = data
+        for key in path:
+            target = target[key]
+        target["extra"] = 1
+        assert "extra" in rejects(data)
+
+
+def test_intervals_may_differ_by_a_tenth_of_their_width_and_no_more(tmp_path, rejects):
+    rng = np.random.default_rng(3)
+    outcomes = make_outcomes({"ref": [1] * 200, "cand": rng.random(200) > 0.02})
+    grid = make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0})
+    data = json.loads(to_bytes(certify(grid, outcomes)))
+    low, high = data["configurations"][1]["net_accuracy_interval"]
+    assert low < high
+    for share, refused in [(0.09, False), (0.11, True)]:
+        data["configurations"][1]["net_accuracy_interval"] = [low + share * (high - low), high]
+        assert bool(rejects(data)) is refused
+
+
+# -- Packing ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def any_outcomes(draw):
+    m, n = draw(st.integers(1, 3)), draw(st.integers(1, 20))
+    texts = st.text(max_size=8)
+    numbers = st.one_of(
+        st.floats(0, allow_nan=False, allow_infinity=False),
+        st.integers(0, 2**64 - 1).map(float),
+        st.sampled_from([0.0, 255.0, 256.0, 65535.0, 65536.0, 2.0**32 - 1, 2.0**32, 2.0**53, 2.0**64, 1.7e308]),
+    )
+    return Outcomes(
+        tuple(draw(st.lists(texts, min_size=m, max_size=m, unique=True))),
+        tuple(draw(st.lists(texts, min_size=n, max_size=n, unique=True))),
+        draw(npst.arrays(np.bool_, (m, n))),
+        {name: draw(npst.arrays(np.float64, (m, n), elements=numbers)) for name in draw(st.sets(texts, max_size=2))},
+        draw(st.one_of(st.none(), st.lists(texts, min_size=n, max_size=n).map(tuple))),
+        draw(st.one_of(st.none(), npst.arrays(np.uint64, (m, n)))),
+    )
+
+
+@given(any_outcomes())
+@settings(max_examples=80, deadline=None)
+def test_unpacking_restores_what_was_packed(outcomes):
+    packed = pack(outcomes)
+    again = unpack(PackedOutcomes.model_validate_json(packed.model_dump_json()), outcomes.configurations)
+    assert (again.configurations, again.prompts, again.groups) == (
+        outcomes.configurations,
+        outcomes.prompts,
+        outcomes.groups,
+    )
+    assert np.array_equal(again.correct, outcomes.correct)
+    assert again.correct.dtype == np.bool_
+    assert again.measures.keys() == outcomes.measures.keys()
+    for name, values in outcomes.measures.items():
+        assert np.array_equal(again.measures[name], values)
+        assert again.measures[name].dtype == np.float64
+    if outcomes.outputs is None:
+        assert again.outputs is None
+    else:
+        assert np.array_equal(again.outputs, outcomes.outputs)
+        assert again.outputs.dtype == np.uint64
+    assert pack(again) == packed
+
+
+def test_whole_numbers_are_packed_in_as_few_bytes_as_they_need():
+    for largest, kind in [(255, "u1"), (256, "u2"), (65_536, "u4"), (2**32, "u8")]:
+        outcomes = make_outcomes({"a": [1, 0]}, measures={"tokens": {"a": [0, largest]}})
+        assert pack(outcomes).measures["tokens"]["a"].startswith(f"{kind}:")
+    assert pack(make_outcomes({"a": [1]}, measures={"x": {"a": [0.5]}})).measures["x"]["a"].startswith("f8:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "u1",
+        "u1:",
+        "u3:" + base64.b64encode(zlib.compress(b"\0\0")).decode(),
+        "u1:" + base64.b64encode(zlib.compress(b"\0")).decode(),
+        "u1:" + base64.b64encode(zlib.compress(b"\0\0\0")).decode(),
+        "u2:" + base64.b64encode(zlib.compress(b"\0\0\0")).decode(),
+        "u1:" + base64.b64encode(b"\0\0").decode(),
+        "u1:" + base64.b64encode(zlib.compress(b"\0\0")).decode() + "é",
+        *(
+            "f8:" + base64.b64encode(zlib.compress(np.array([1.0, odd]).tobytes())).decode()
+            for odd in (np.nan, np.inf, -1.0)
+        ),
+    ],
+)
+def test_numbers_that_packing_never_writes_are_refused(text):
+    packed = pack(make_outcomes({"a": [1, 0]}, measures={"tokens": {"a": [1, 2]}}))
+    with pytest.raises(CertificateError, match="outcomes: cannot be unpacked"):
+        unpack(packed.model_copy(update={"measures": {"tokens": {"a": text}}}), ("a",))
+
+
+@pytest.mark.parametrize("ids", ["x", {"a": 1}, ["a", 1], ["a"], ["a", "b", "c"] * 9])
+def test_ids_that_packing_never_writes_are_refused(ids):
+    packed = pack(make_outcomes({"a": [1, 0]}, measures={"tokens": {"a": [1, 2]}}))
+    text = base64.b64encode(zlib.compress(json.dumps(ids).encode())).decode()
+    with pytest.raises(CertificateError, match="outcomes: cannot be unpacked"):
+        unpack(packed.model_copy(update={"prompts": text}), ("a",))
