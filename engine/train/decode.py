@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 from engine.train.problems import Problem, read_result
 from engine.train.vocabulary import END_ID, Encoded
 from redline_engine.config import DecodeKnobs, ModelSpec
-from redline_engine.engine import Engine, Prompt
+from redline_engine.engine import Engine
 from redline_engine.models.checkpoint import load
+from redline_engine.request import Prompt
 from redline_engine.trace import Trace, tokens_per_forward
 
 LIMIT = 96  # new tokens; the longest answers of the generator need about 80

@@ -6,11 +6,14 @@ import dataclasses
 import json
 import math
 import re
+import sys
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))  # the trainer is no part of what is installed
 
 from engine.train.problems import LARGEST, distinct, make_problem, problems, read_result
 
