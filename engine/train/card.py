@@ -132,6 +132,7 @@ before it. *diffusion* masks a random part of each block, and the rest of it in 
 {LIMIT} new tokens, decoded by the engine of this project. acc: accept threshold; buf: buffer size; semi and add: the
 other two thresholds, 0.90 and 0.10 unless named. TPF: reply tokens over forwards, prefill and commit-only forwards
 included. k: prompts that the first configuration, the reference, gets right and this one wrong.
+At n = 512, m = 8 and alpha = delta = 0.10 a candidate with k <= 36 is certified whatever the others do.
 
 {table(measured)}
 

@@ -35,19 +35,20 @@ def _several(accept: float, semi: float = 0.9, add: float = 0.1, buffer: int = 4
 
 GRID: dict[str, dict[str, Any]] = {
     "acc95/buf1": REFERENCE,
+    "acc90/buf1": {"accept_threshold": 0.90, "buffer_size": 1},
     "acc80/buf1": {"accept_threshold": 0.80, "buffer_size": 1},
     "acc60/buf1": {"accept_threshold": 0.60, "buffer_size": 1},
-    "acc40/buf1": {"accept_threshold": 0.40, "buffer_size": 1},
+    "acc95/buf2/add100": _several(0.95, add=1.0, buffer=2),
+    "acc95/buf2/add75": _several(0.95, add=0.75, buffer=2),
     "acc95/buf2": _several(0.95, buffer=2),
+    "acc98/buf4/add50": _several(0.98, add=0.5),
+    "acc98/buf4": _several(0.98),
     "acc95/buf4/add50": _several(0.95, add=0.5),
     "acc95/buf4": _several(0.95),
     "acc90/buf4": _several(0.90),
-    "acc80/buf4": _several(0.80),
-    "acc70/buf4": _several(0.70),
-    "acc60/buf4": _several(0.60),
-    "acc50/buf4": _several(0.50),
     "acc90/buf4/semi50": _several(0.90, semi=0.5),
-    "acc70/buf4/semi50": _several(0.70, semi=0.5),
+    "acc80/buf4": _several(0.80),
+    "acc60/buf4": _several(0.60),
 }
 
 

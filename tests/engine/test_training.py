@@ -198,7 +198,7 @@ def test_stages_follow_each_other(tokenizer, tmp_path):
 )
 def test_a_shipped_checkpoint_solves_held_out_problems(name, least):
     held_out = distinct("shipped", "test", 40)
-    reference, fast = decode(CHECKPOINTS / name, held_out, [REFERENCE, GRID["acc70/buf4"]])
+    reference, fast = decode(CHECKPOINTS / name, held_out, [REFERENCE, GRID["acc80/buf4"]])
     assert sum(each.right for each in reference) >= 30
     assert sum(each.trace.forwards for each in fast) < 0.85 * sum(each.trace.forwards for each in reference)
     assert (CHECKPOINTS / name / "model.safetensors").stat().st_size < 10e6
