@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -90,17 +91,39 @@ def card(name: str, stage: Stage, summary: dict[str, Any], measured: dict[str, A
     work = sum(each["cpu_minutes_per_process"] for each in stages.values())
     groups, shape, count = measured["groups"], SHAPE, Network(SHAPE, 0).parameter_count()
     hashes = "\n".join(f"- `{file}`: `{hash_of(directory / file)}`" for file in FILES)
+    network = _fill(
+        f"""- SDAR: Qwen3 layers, block-causal attention, a mask predicts itself. {shape.num_hidden_layers} layers of
+        width {shape.hidden_size}, {shape.num_attention_heads} heads of {shape.head_dim}, {shape.num_key_value_heads}
+        key-value heads, MLP {shape.intermediate_size}, tied embedding; {count:,} parameters in float16. Block
+        size {BLOCK_SIZE}."""
+    )
+    command = _fill(
+        f"""`python -m engine.train --out DIR` (seed {SEED}, torch {summary["torch"]}) makes the three checkpoints and
+        their cards. The learning curve is in `training.json`. CPU minutes are those of each of two processes of one
+        thread; the machine was shared, so the minutes that passed say less."""
+    )
+    story = _fill(
+        f"""Together {work:.0f} minutes on each of two cores. *warm* masks every answer token and predicts each from the
+        clean ones before it. *diffusion* masks a random part of each block, and the rest of it in a second copy
+        of the row. {_tuning(stage)} Weights are averaged over steps."""
+    )
+    conditions = _fill(
+        f"""{measured["n"]} held-out prompts ({groups["easy"]} easy, {groups["hard"]} hard), greedy, float32 on a CPU,
+        at most {LIMIT} new tokens, decoded by the engine of this project. acc: accept threshold; buf: buffer size;
+        semi and add: the other two thresholds, 0.90 and 0.10 unless named. TPF: reply tokens over forwards,
+        prefill and commit-only forwards included. k: prompts that the first configuration, the reference, gets
+        right and this one wrong. At n = 512, m = 8 and alpha = delta = 0.10 a candidate with k <= 36 is
+        certified whatever the others do."""
+    )
     return f"""# {name}
 
-{ABOUT[name]}
+{_fill(ABOUT[name])}
 
 A block-diffusion language model that solves grade-school word problems of one kind, with worked steps, and nothing
 else. It exists so that a gate has real decisions to make on any laptop. It was trained from random weights on generated
 text alone: no outside data, no outside weights. Licence: Apache-2.0, as the project.
 
-- SDAR: Qwen3 layers, block-causal attention, a mask predicts itself. {shape.num_hidden_layers} layers of width
-  {shape.hidden_size}, {shape.num_attention_heads} heads of {shape.head_dim}, {shape.num_key_value_heads} key-value
-  heads, MLP {shape.intermediate_size}, tied embedding; {count:,} parameters in float16. Block size {BLOCK_SIZE}.
+{network}
 - Prompt: the text of a problem up to its question mark, without a template. The reply starts with a space, works in
   steps, and ends with `#### N` and `<eos>`.
 
@@ -114,25 +137,17 @@ drawn by a hash of template and numbers, so problems that differ in names only a
 
 ## Training
 
-`python -m engine.train --out DIR` (seed {SEED}, torch {summary["torch"]}) makes the three checkpoints and their cards.
-The learning curve is in `training.json`. CPU minutes are those of each of two processes of one thread; the machine was
-shared, so the minutes that passed say less.
+{command}
 
 | stage | steps | rows | loss | tokens right | minutes | CPU minutes |
 |---|---|---|---|---|---|---|
 {cost}
 
-Together {work:.0f} minutes on each of two cores. *warm* masks every answer token and predicts each from the clean ones
-before it. *diffusion* masks a random part of each block, and the rest of it in a second copy of the row.
-{_tuning(stage)}Weights are averaged over steps.
+{story}
 
 ## Measured
 
-{measured["n"]} held-out prompts ({groups["easy"]} easy, {groups["hard"]} hard), greedy, float32 on a CPU, at most
-{LIMIT} new tokens, decoded by the engine of this project. acc: accept threshold; buf: buffer size; semi and add: the
-other two thresholds, 0.90 and 0.10 unless named. TPF: reply tokens over forwards, prefill and commit-only forwards
-included. k: prompts that the first configuration, the reference, gets right and this one wrong.
-At n = 512, m = 8 and alpha = delta = 0.10 a candidate with k <= 36 is certified whatever the others do.
+{conditions}
 
 {table(measured)}
 
@@ -149,12 +164,18 @@ At n = 512, m = 8 and alpha = delta = 0.10 a candidate with k <= 36 is certified
 """
 
 
+def _fill(text: str) -> str:
+    """Return a paragraph, or an item of a list, in lines of 120."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(" ".join(text.split()), 120, subsequent_indent=indent, break_on_hyphens=False)
+
+
 def _tuning(stage: Stage) -> str:
     """Return the sentences about the last stage."""
-    runs = f"*{stage.name}* lets noisy blocks see noisy ones before them in {stage.noise.run_share:.0%} of rows"
+    runs = f"*{stage.name}* lets noisy blocks see noisy ones before them, in {stage.noise.run_share:.0%} of rows"
     if stage.targets == "decodes":
-        return f"{runs}; its\ntargets are the correct ones among {DECODES:,} reference decodes of `arithmetic-base`.\n"
-    return f"{runs}.\n" if stage.noise.run_share else ""
+        return f"{runs}; its targets are the correct ones among {DECODES:,} reference decodes of `arithmetic-base`."
+    return f"{runs}." if stage.noise.run_share else ""
 
 
 def prompts_readme(path: Path) -> str:

@@ -26,6 +26,7 @@ def export_checkpoint(
     halves = {name: each.detach().to(torch.float16).contiguous() for name, each in weights.items()}
     assert all(bool(each.isfinite().all()) for each in halves.values())
     save_file(halves, directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "model.safetensors").chmod(0o644)  # it is written for its owner alone, and an archive would keep that
     ids = {"bos_token_id": None, "eos_token_id": END_ID, "pad_token_id": PAD_ID, "mask_token_id": MASK_ID}
     config = {
         "architectures": ["SDARForCausalLM"],

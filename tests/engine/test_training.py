@@ -193,12 +193,10 @@ def test_stages_follow_each_other(tokenizer, tmp_path):
         run_stage(dataclasses.replace(TOY, after="none"), SMALL, tokenizer, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "least"), [("arithmetic-base", 28), ("arithmetic-multiblock", 28), ("arithmetic", 28)]
-)
-def test_a_shipped_checkpoint_solves_held_out_problems(name, least):
+@pytest.mark.parametrize("name", ["arithmetic-base", "arithmetic-multiblock", "arithmetic"])
+def test_a_shipped_checkpoint_solves_held_out_problems(name):
     held_out = distinct("shipped", "test", 40)
     reference, fast = decode(CHECKPOINTS / name, held_out, [REFERENCE, GRID["acc80/buf4"]])
-    assert sum(each.right for each in reference) >= 30
-    assert sum(each.trace.forwards for each in fast) < 0.85 * sum(each.trace.forwards for each in reference)
+    assert sum(each.right for each in reference) >= 34
+    assert sum(each.trace.forwards for each in fast) < 0.7 * sum(each.trace.forwards for each in reference)
     assert (CHECKPOINTS / name / "model.safetensors").stat().st_size < 10e6
