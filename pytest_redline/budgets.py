@@ -61,19 +61,31 @@ def count(violated: NDArray[np.bool_]) -> Counts:
     return counted
 
 
-def refuse_if_hopeless(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
-    """Refuse when no verdict could go one of the two ways."""
+def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
+    """Refuse when not even zero violations would certify anything.
+
+    Parameters
+    ----------
+    sizes
+        Number of prompts in "all" and in each group.
+    """
     level = grid.delta / grid.m
-    for budget in budgets:
-        where = "" if budget.name == "all" else f" in group {budget.name}"
-        needed = fewest_prompts(budget.alpha, level)
-        if budget.n < needed:
-            best = binomial_tail(0, budget.n, budget.alpha)
+    budgets = {"all": grid.alpha, **(grid.groups.alpha if grid.groups else {})}
+    for name, alpha in budgets.items():
+        n = sizes.get(name, 0)
+        where = "" if name == "all" else f" in group {name}"
+        needed = fewest_prompts(alpha, level)
+        if n < needed:
+            best = binomial_tail(0, n, alpha) if n else 1.0
             raise NothingCertifiableError(
-                f"{grid.name}: alpha={budget.alpha:g} with n={budget.n:,}{where} and m={grid.m}: even zero violations "
-                f"give p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
+                f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={grid.m}: even zero violations give "
+                f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
                 f"prompts{where}"
             )
+
+
+def refuse_weak_reference(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
+    """Refuse when a candidate that is wrong on every prompt would be certified."""
     everything = budgets[0]
     right = int(reference_right.sum())
     if right <= largest_passing(everything.n, grid.alpha, grid.delta):  # the level of Holm's last step

@@ -19,7 +19,8 @@ from pytest_redline.budgets import (
     count,
     group_members,
     p_values,
-    refuse_if_hopeless,
+    refuse_too_few,
+    refuse_weak_reference,
     risk_budgets,
     what_is_needed,
 )
@@ -32,6 +33,7 @@ from pytest_redline.certificate_schema import (
     GroupResult,
     GroupRow,
     Provenance,
+    Sharing,
     Verdict,
 )
 from pytest_redline.cost import costs, fastest, same_as_reference, stated_cost
@@ -59,6 +61,8 @@ def certify(
     *,
     provenance: Provenance | None = None,
     notes: Sequence[str] = (),
+    content: str | None = None,
+    sharing: Sharing | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Certify a grid on its outcomes.
@@ -73,6 +77,10 @@ def certify(
         What the outcomes were read from; kept in the certificate.
     notes
         Warnings of whoever read the outcomes; kept before the certificate's own.
+    content
+        Hash of what the prompts say, where it is known.
+    sharing
+        Forwards of a source that serves configurations together.
     intervals
         Also bootstrap net accuracy and gain of deployed and required rows (about half a second at n = 1,000).
 
@@ -92,7 +100,8 @@ def certify(
     groups = group_members(grid, outcomes)
     violated = outcomes.violated(reference)
     budgets = risk_budgets(grid, groups, violated)
-    refuse_if_hopeless(grid, budgets, outcomes.correct[reference])
+    refuse_too_few(grid, {budget.name: budget.n for budget in budgets})
+    refuse_weak_reference(grid, budgets, outcomes.correct[reference])
 
     p = p_values(budgets)
     certified = holm(p, grid.delta)
@@ -107,7 +116,7 @@ def certify(
         group_result(grid, name, members, violated, describe(outcomes, members, reference, grid.cost, cost, detailed))
         for name, members in groups.items()
     ]
-    statement = state(grid, outcomes)
+    statement = state(grid, outcomes, content)
     certificate = Certificate(
         name=grid.name,
         statement=statement,
@@ -125,6 +134,7 @@ def certify(
         frontier=frontier(grid, budgets, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
         warnings=list(dict.fromkeys([*notes, *grid.overrides, *own_warnings(grid, rows, group_results)])),
+        sharing=sharing,
         provenance=provenance or Provenance(),
         outcomes=pack(outcomes),
     )

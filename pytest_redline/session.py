@@ -145,13 +145,14 @@ class Session:
         that already failed or was interrupted needs no further reason. A partial run judges the items that ran only.
         """
         if record.certificate is None and complete and not self.options.partial:
-            from pytest_redline.gate import certificate_of
+            from pytest_redline.gate import Live, certificate_of
 
             try:
                 grid = self.options.load(record.path)
                 forget_certificate(self.options.report, grid.name)
                 record.lines = {each.label: each.line for each in grid.configurations}
-                record.certificate = certificate_of(grid)
+                known = Live(self.options.store, self.options.device, generate=False)
+                record.certificate = certificate_of(grid, known)
             except RedlineError as error:
                 record.problems += [f"not judged: {problem}" for problem in error.problems]
         if record.changed:

@@ -11,13 +11,18 @@ from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 
 
-def state(grid: Grid, outcomes: Outcomes) -> Statement:
-    """The statement and its hash: all that was fixed before the data, and nothing of the outcomes."""
-    content = Statement(
+def state(grid: Grid, outcomes: Outcomes, content: str | None = None) -> Statement:
+    """The statement and its hash: all that was fixed before the data, and nothing of the outcomes.
+
+    ``content`` is a hash of what the prompts say and what answers are expected, where that is known.
+    """
+    claim = Statement(
         hash="",
         prompts=PromptSet(
             n=len(outcomes.prompts),
             sha256=sha256_of(list(outcomes.prompts)),
+            content=content,
+            sample=grid.sample._asdict() if grid.sample else None,
             population=grid.population,
         ),
         grader=grid.grader,
@@ -29,7 +34,7 @@ def state(grid: Grid, outcomes: Outcomes) -> Statement:
         if grid.groups and outcomes.groups
         else None,
     )
-    return content.model_copy(update={"hash": sha256_of(content.model_dump(mode="json", exclude={"hash"}))})
+    return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 
 
 def promise(statement: Statement) -> str:

@@ -24,6 +24,7 @@ from pytest_redline.grid import (
     Grid,
     Groups,
     RecordedSource,
+    Sample,
     Serving,
 )
 from pytest_redline.packing import unpack
@@ -86,7 +87,14 @@ def differences(certificate: Certificate) -> list[str]:
     """
     grid = _grid(certificate)
     outcomes = unpack(certificate.outcomes, grid.labels)
-    again = certify(grid, outcomes, provenance=certificate.provenance, intervals=bool(certificate.bootstrap))
+    again = certify(
+        grid,
+        outcomes,
+        provenance=certificate.provenance,
+        content=certificate.statement.prompts.content,
+        sharing=certificate.sharing,
+        intervals=bool(certificate.bootstrap),
+    )
     said, computed = certificate.model_dump(mode="json"), again.model_dump(mode="json")
     for key in _TAKEN_AS_GIVEN:
         del said[key], computed[key]
@@ -96,6 +104,12 @@ def differences(certificate: Certificate) -> list[str]:
         if warning not in said.get("warnings", [])
     ]
     del said["warnings"]
+    if certificate.sharing is not None:
+        charged = int(outcomes.measures["forwards"].sum()) if "forwards" in outcomes.measures else 0
+        if certificate.sharing.forwards_charged != charged:
+            found.append(
+                f"sharing.forwards_charged: says {certificate.sharing.forwards_charged}, outcomes give {charged}"
+            )
     _compare(said, computed, "", found)
     return found
 
@@ -137,6 +151,7 @@ def _grid(certificate: Certificate) -> Grid:
         source=RecordedSource(None, Columns(correct=CorrectColumn(""))),
         cost=measure,
         population=statement.prompts.population,
+        sample=Sample(**statement.prompts.sample) if statement.prompts.sample else None,
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,

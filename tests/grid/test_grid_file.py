@@ -290,7 +290,6 @@ def test_option_leaves_budgets_of_groups_alone(load):
             "4 source.outcomes.columns.tokns: unknown key; did you mean tokens?",
         ),
         (("{outcomes:", "{outcome:"), "4 source.outcome: unknown key; did you mean outcomes?"),
-        (("{outcomes: runs.csv}", "{engine: {}}"), "4 source.engine: source 'engine' is not part of this version"),
         (("{outcomes: runs.csv}", "{logs: {}}"), "4 source.logs: source 'logs' is not part of this version"),
         (("{outcomes: runs.csv}", "{server: {}}"), "4 source.server: source 'server' is not part of this version"),
     ],

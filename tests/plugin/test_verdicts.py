@@ -146,7 +146,7 @@ def test_a_refused_recording_is_an_error_of_every_item_and_no_failure(gate: Gate
 
 
 def test_our_own_fault_shows_a_traceback(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(grid: object) -> None:
+    def broken(grid: object, live: object) -> None:
         raise ZeroDivisionError("a fault of the plugin")
 
     monkeypatch.setattr(pytest_redline.gate, "certificate_of", broken)
@@ -155,7 +155,7 @@ def test_our_own_fault_shows_a_traceback(gate: Gate, monkeypatch: pytest.MonkeyP
     assert result.ret == 1
     assert last_line(result) == "2 errors"
     assert "ZeroDivisionError: a fault of the plugin" in text_of(result)
-    assert "self._certificate = certificate_of(self.grid)" in text_of(result)
+    assert "self._certificate = certificate_of(self.grid, live)" in text_of(result)
 
 
 # -- selection
