@@ -11,7 +11,8 @@ from pytest_redline.errors import OutcomesError
 from pytest_redline.outcomes import natural_key, quoted
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, read_bytes, read_rows
-from pytest_redline.sources.values import MISSING, as_id, as_text, lookup
+from pytest_redline.sources.values import MISSING, NO_GROUP, as_id, as_text, encodable, lookup
+from pytest_redline.text import on_one_line
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,16 @@ def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | N
         if missing:
             faults.add(f"{name}:{line}: prompt {quoted(prompt)} has no {' and no '.join(missing)}; add it")
             continue
+        unwritable = [column for column in ("prompt", "answer") if not encodable(str(found[column]))]
+        if unwritable:
+            faults.add(
+                f"{name}:{line}: prompt {quoted(prompt)} has a lone surrogate in its {' and '.join(unwritable)}; "
+                "allowed are texts that can be written as UTF-8; correct it"
+            )
+            continue
+        value = found[group]
+        if value and not on_one_line(value):
+            faults.add(f"{name}:{line} {group}: {quoted(value)} {NO_GROUP}")
         text, answer = str(found["prompt"]), str(found["answer"])
         if text in texts:
             faults.add(
@@ -77,7 +88,7 @@ def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | N
                 "twice counts twice; remove one"
             )
         lines[prompt], texts[text] = line, prompt
-        rows[prompt] = (text, answer, found[group])
+        rows[prompt] = (text, answer, value)
     grouped = [prompt for prompt, (_, _, value) in rows.items() if value]
     if grouped and len(grouped) < len(rows):
         faults.add(f"{name}: {len(rows) - len(grouped):,} of {len(rows):,} prompts have no {group!r}; give all or none")
