@@ -261,5 +261,5 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Redline certificate",
-        **{key: value for key, value in Certificate.model_json_schema(mode="serialization").items() if key != "title"},
+        **{key: value for key, value in Certificate.model_json_schema().items() if key != "title"},
     }
