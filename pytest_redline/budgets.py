@@ -17,6 +17,8 @@ from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_pas
 
 Counts = NDArray[np.int64]
 
+POWER = 0.8  # chance to be certified that sample sizes are given for
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -34,14 +36,16 @@ class Budget:
 
 def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
     """Positions of each group's prompts, groups by name; refuses budgets of groups that no prompt has."""
-    names = sorted(set(outcomes.groups or ()))
-    members = {name: np.flatnonzero(np.array(outcomes.groups) == name) for name in names}
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(outcomes.groups or ()):
+        positions.setdefault(name, []).append(position)
+    members = {name: np.array(positions[name]) for name in sorted(positions)}
     if grid.groups:
         unknown = [name for name in grid.groups.alpha if name not in members]
         if unknown:
             raise OutcomesError(
                 f"groups.alpha: no prompt is in group {', '.join(map(repr, unknown))}; the groups are "
-                f"{', '.join(names) or 'none'}"
+                f"{', '.join(members) or 'none'}"
             )
     return members
 
@@ -105,14 +109,14 @@ def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
 def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
     """What would certify a row, all other rows as they are."""
     level = level_to_meet(index, p, delta)
-    fewer: dict[str, int] = {}
-    prompts: int | None = 0
+    fewer = {}
+    needed: list[int | None] = []
+    chance = 1 - (1 - POWER) / len(budgets)  # of each, so that all of them hold together with probability POWER
     for budget in budgets:
         k = int(budget.k[index])
-        if binomial_tail(k, budget.n, budget.alpha) <= level:
-            continue
-        fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
-        wanted = prompts_for_power(budget.alpha, k / budget.n, level)
-        scaled = None if wanted is None else -(-wanted * budgets[0].n // budget.n)
-        prompts = None if prompts is None or scaled is None else max(prompts, scaled)
-    return Needed(level=level, violations_fewer=fewer, prompts=prompts)
+        if binomial_tail(k, budget.n, budget.alpha) > level:
+            fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
+        wanted = prompts_for_power(budget.alpha, k / budget.n, level, chance)
+        needed.append(None if wanted is None else -(-wanted * budgets[0].n // budget.n))
+    known = [each for each in needed if each is not None]
+    return Needed(level=level, violations_fewer=fewer, prompts=max(known) if len(known) == len(needed) else None)

@@ -14,6 +14,8 @@ from pytest_redline.paths import display
 
 KeyPath = tuple[str | int, ...]
 
+_NAME_LINE = re.compile(rb"^name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
+
 
 class Complaints:
     """What is wrong with a file, each as ``FILE:LINE key.path: ...``."""
@@ -21,6 +23,7 @@ class Complaints:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.located = LocatedYaml()
+        self.content = b""  # of the file
         self.problems: list[tuple[int, str]] = []
         self.tainted: set[KeyPath] = set()  # complained about and left out
 
@@ -42,6 +45,8 @@ class Complaints:
         error = GridError(list(dict.fromkeys(text for _, text in ordered)))
         data = self.located.data
         name = data.get("name") if isinstance(data, dict) else None
+        if data is None and (line := _NAME_LINE.search(self.content)):  # the text is no YAML
+            name = line[1].decode("utf-8", "replace")
         if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
             error.name = name
         return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections import Counter
@@ -109,10 +108,12 @@ def _provenance(
     versions: dict[str, str] | None = None,
 ) -> Provenance:
     return Provenance(
-        grid=_record(grid, grid.path),
+        grid=FileRecord(path=_relative(grid, grid.path), sha256=grid.sha256),
         outcomes=outcomes or [],
         prompts=FileRecord(path=_relative(grid, grid.prompts), sha256=prompts) if prompts and grid.prompts else None,
-        serving_file=_record(grid, grid.serving.file) if grid.serving and grid.serving.file else None,
+        serving_file=FileRecord(path=_relative(grid, grid.serving.file), sha256=grid.serving.sha256)
+        if grid.serving and grid.serving.file
+        else None,
         serving_keys=dict(grid.serving.keys) if grid.serving else {},
         checkpoints=checkpoints or {},
         versions={
@@ -123,10 +124,6 @@ def _provenance(
             **(versions or {}),
         },
     )
-
-
-def _record(grid: Grid, path: Path) -> FileRecord:
-    return FileRecord(path=_relative(grid, path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def _relative(grid: Grid, path: Path) -> str:

@@ -142,6 +142,7 @@ class Serving:
     label: str
     file: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)  # knob -> key of the file
+    sha256: str = ""  # of the file's bytes
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ class Groups:
 class Grid:
     """One grid file, checked.
 
-    ``alpha`` and ``delta`` are the effective ones; ``overrides`` says in words where an option replaced the file's.
+    ``alpha`` and ``delta`` are the effective ones; ``notes`` says in words what a reviewer should know of the file,
+    such as an option that replaced what it declares.
     ``grader`` says in words how verdicts came about, ``population`` what the prompts were drawn from.
     ``cost`` is None where the file says that no cost is known: configurations are certified, none is preferred.
     """
@@ -176,7 +178,8 @@ class Grid:
     grade: str | None = None
     serving: Serving | None = None
     groups: Groups | None = None
-    overrides: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    sha256: str = ""  # of the file's bytes
 
     @property
     def m(self) -> int:

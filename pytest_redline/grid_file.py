@@ -29,6 +29,7 @@ from pytest_redline.grid_schema import (
     SourceModel,
 )
 from pytest_redline.located_yaml import read
+from pytest_redline.text import on_one_line
 
 _MOST_REPAIRS = 10
 _LATER_SOURCES = {"logs", "server"}
@@ -76,7 +77,8 @@ class _Reader:
     def parse(self) -> GridModel | None:
         """Text to model; None when there is nothing to check further."""
         try:
-            text = self.complaints.path.read_bytes().decode("utf-8-sig")
+            self.complaints.content = self.complaints.path.read_bytes()
+            text = self.complaints.content.decode("utf-8-sig")
         except OSError as error:
             self.complaints.complain((), f"cannot be read ({error.strerror or error})")
             return None
@@ -123,13 +125,17 @@ class _Reader:
         return None
 
     def check_values(self, value: Any, path: KeyPath) -> None:
-        """Numbers that are no numbers may stand nowhere in a grid file."""
+        """Numbers that are no numbers, and characters that could pass for more output, may stand nowhere."""
         if isinstance(value, dict):
             for key, inner in value.items():
+                if not on_one_line(key):
+                    self.complaints.complain(path, f"the key {key!r} holds a control character; remove it")
                 self.check_values(inner, (*path, key))
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 self.check_values(inner, (*path, index))
+        elif isinstance(value, str) and not on_one_line(value):
+            self.complaints.complain(path, f"{value[:40]!r} holds a control character or line break; remove it")
         elif _is_odd_number(value):
             self.complaints.complain(path, f"found {value}; a finite number is needed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -33,6 +34,8 @@ from redline_engine.config import DecodeKnobs, KnobError
 DEFAULT_DELTA = 0.1  # the paper's
 STAND_INS: Mapping[str, Any] = {"redline": 1, "name": "x", "reference": "-", "source": {"outcomes": "-"}}
 _MOST_CONFIGURATIONS = 10_000
+_SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
+_COSTS = (1e-9, 1e12)  # what a declared cost may lie between
 
 
 class Budgets(NamedTuple):
@@ -84,15 +87,21 @@ class Rules:
             configurations = self.effective(source, configurations)
         self.check_equal_knobs(configurations)
         serving = self.serving(model, configurations)
+        if model.groups and "all" in model.groups.alpha:
+            self.complain(("groups", "alpha", "all"), "stands for all prompts together; rename the group")
+        if model.groups and model.prompts and model.groups.by in ("id", "prompt", "answer"):
+            self.complain(("groups", "by"), f"{model.groups.by!r} is another column of the prompts file")
         alpha = self.budget("alpha", given.alpha, model.alpha, given.ini_alpha, None)
         delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
         if self.complaints.problems or alpha is None or delta is None or source is None:
             return None
-        overrides = tuple(
+        notes = [
             f"{name} {option:g} of --redline-{name} replaces the {written:g} that the grid file declares"
             for name, option, written in (("alpha", given.alpha, model.alpha), ("delta", given.delta, model.delta))
             if option is not None and written is not None and option != written
-        )
+        ]
+        if model.population is None:
+            notes.append(f"no population is named, so the promise speaks of whatever is behind {origin}")
         sample = model.prompts.sample if model.prompts else None
         return Grid(
             path=self.complaints.path,
@@ -110,7 +119,8 @@ class Rules:
             grade=model.grade,
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,
-            overrides=overrides,
+            notes=tuple(notes),
+            sha256=hashlib.sha256(self.complaints.content).hexdigest(),
         )
 
     def budget(
@@ -121,6 +131,10 @@ class Rules:
         if value is None:
             self.complain(
                 (name,), f"not declared; write it here, give --redline-{name}, or set the ini key redline_{name}"
+            )
+        elif not _SMALLEST <= value <= 1 - _SMALLEST:
+            self.complain(
+                (name,), f"{value!r} is too near to 0 or 1; from {_SMALLEST:g} to 1 - {_SMALLEST:g} is allowed"
             )
         return value
 
@@ -156,6 +170,9 @@ class Rules:
         """Knobs of each row of the product."""
         size, doubled = 1, False
         for knob, values in grid.items():
+            if knob in ("cost", "log"):
+                self.complain(("grid", knob), "is no knob; declare it under configurations")
+                doubled = True
             for index, value in enumerate(values):
                 if any(_same(value, earlier) for earlier in values[:index]):
                     self.complain(("grid", knob), f"value {value!r} stands twice")
@@ -190,6 +207,12 @@ class Rules:
                 )
             return None
         measure = self.measure(written, bool(declared))
+        for each in declared:
+            if each.cost is not None and not _COSTS[0] <= each.cost <= _COSTS[1]:
+                self.complain(
+                    ("configurations", each.label, "cost"),
+                    f"found {each.cost:g}; from {_COSTS[0]:g} to {_COSTS[1]:g} is allowed",
+                )
         if declared:
             for each in configurations:
                 if each.cost is None and (each.label == model.reference or not each.cost_unknown):
@@ -358,6 +381,8 @@ class Rules:
         if isinstance(correct, CorrectModel):
             if correct.threshold is not None and "equals" in correct.model_fields_set:
                 self.complain((*at, "correct"), "has both threshold and equals; keep one of the two")
+            elif "equals" in correct.model_fields_set and correct.equals is None:
+                self.complain((*at, "correct", "equals"), "null equals nothing that a recording may hold; name a value")
             chosen = CorrectColumn(correct.column, correct.threshold, correct.equals)
         else:
             chosen = CorrectColumn(correct)
@@ -382,7 +407,9 @@ class Rules:
         label, problems = match_serving_file(file, model.serving.keys, configurations)
         for problem in problems:
             self.complain(("serving",), problem)
-        return Serving(label, file, dict(model.serving.keys)) if label is not None else None
+        if label is None:
+            return None
+        return Serving(label, file, dict(model.serving.keys), hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def _recorded_grader(correct: CorrectColumn) -> str:

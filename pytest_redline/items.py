@@ -93,6 +93,11 @@ class GridFile(pytest.File):
         said, self._complained = self._complained, self._error is not None
         return said
 
+    @property
+    def refusal(self) -> str:
+        """Why the grid cannot be judged; empty where it can."""
+        return "" if self._error is None else str(self._error)
+
     def payload(self, label: str) -> dict[str, Any]:
         """What a report of one item carries; the certificate itself goes with the first one of the process."""
         from pytest_redline.certificate import to_bytes
@@ -163,8 +168,11 @@ class CandidateItem(pytest.Item):
 
     def finish_report(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         """Attach the verdict to a report, and turn "not certified" of a candidate that is not required into a note."""
-        if report.when == "setup" and report.failed and self.parent.cannot_be_judged():
-            report.longrepr = "the grid cannot be judged, as the error of its first candidate says"
+        if report.when == "setup" and report.failed:
+            if self.parent.cannot_be_judged():
+                report.longrepr = "the grid cannot be judged; see its first candidate"
+            if self.parent.refusal:
+                setattr(report, REPORT_KEY, {"path": str(self.path), "refusal": self.parent.refusal})
         if report.when != "call" or not self.is_verdict(call):
             return
         setattr(report, REPORT_KEY, self.parent.payload(self.configuration.label))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_redline.grid import Grid
 
 _NUMBERS = ("alpha", "delta")
+_TEXTS = ("report", "device", "store")
 _STORE = ".redline/store.sqlite"
 
 
@@ -95,9 +96,10 @@ class Options:
         pytest.UsageError
             An ini key is not a probability.
         """
-        given = {
-            name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, "report", "partial", "device", "store")
-        }
+        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, *_TEXTS, "partial")}
+        for name in _TEXTS:
+            if given[name] is not None and not str(given[name]).strip():
+                raise pytest.UsageError(f"--redline-{name}: found nothing; name one or leave the option out")
         return cls(
             alpha=given["alpha"],
             delta=given["delta"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import Any
 
 from pytest_redline.certificate_schema import PromptSet, StatedConfiguration, StatedGroups, Statement
@@ -39,10 +40,11 @@ def state(grid: Grid, outcomes: Outcomes, content: str | None = None) -> Stateme
 
 def promise(statement: Statement) -> str:
     """What a certificate promises, on what assumption."""
-    budget = "its budget" if statement.groups and statement.groups.alpha else f"{statement.alpha:g}"
+    budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
+    share = 100 * (1 - Decimal(repr(statement.delta)))
     return (
         f"If these {statement.prompts.n:,} prompts are an independent random draw from {statement.prompts.population}, "
-        f"then in at least {100 * (1 - statement.delta):g} % of such draws (of prompts and decoding randomness) no "
+        f"then in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no "
         f"configuration marked certified has joint risk above {budget} there, for statement {statement.hash[:12]} "
         "fixed before the outcomes."
     )
