@@ -17,6 +17,8 @@ from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_pas
 
 Counts = NDArray[np.int64]
 
+POWER = 0.8  # chance to be certified that sample sizes are given for
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -34,14 +36,16 @@ class Budget:
 
 def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
     """Positions of each group's prompts, groups by name; refuses budgets of groups that no prompt has."""
-    names = sorted(set(outcomes.groups or ()))
-    members = {name: np.flatnonzero(np.array(outcomes.groups) == name) for name in names}
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(outcomes.groups or ()):
+        positions.setdefault(name, []).append(position)
+    members = {name: np.array(positions[name]) for name in sorted(positions)}
     if grid.groups:
         unknown = [name for name in grid.groups.alpha if name not in members]
         if unknown:
             raise OutcomesError(
                 f"groups.alpha: no prompt is in group {', '.join(map(repr, unknown))}; the groups are "
-                f"{', '.join(names) or 'none'}"
+                f"{', '.join(members) or 'none'}"
             )
     return members
 
@@ -61,19 +65,31 @@ def count(violated: NDArray[np.bool_]) -> Counts:
     return counted
 
 
-def refuse_if_hopeless(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
-    """Refuse when no verdict could go one of the two ways."""
+def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
+    """Refuse when not even zero violations would certify anything.
+
+    Parameters
+    ----------
+    sizes
+        Number of prompts in "all" and in each group.
+    """
     level = grid.delta / grid.m
-    for budget in budgets:
-        where = "" if budget.name == "all" else f" in group {budget.name}"
-        needed = fewest_prompts(budget.alpha, level)
-        if budget.n < needed:
-            best = binomial_tail(0, budget.n, budget.alpha)
+    budgets = {"all": grid.alpha, **(grid.groups.alpha if grid.groups else {})}
+    for name, alpha in budgets.items():
+        n = sizes.get(name, 0)
+        where = "" if name == "all" else f" in group {name}"
+        needed = fewest_prompts(alpha, level)
+        if n < needed:
+            best = binomial_tail(0, n, alpha) if n else 1.0
             raise NothingCertifiableError(
-                f"{grid.name}: alpha={budget.alpha:g} with n={budget.n:,}{where} and m={grid.m}: even zero violations "
-                f"give p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
+                f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={grid.m}: even zero violations give "
+                f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
                 f"prompts{where}"
             )
+
+
+def refuse_weak_reference(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
+    """Refuse when a candidate that is wrong on every prompt would be certified."""
     everything = budgets[0]
     right = int(reference_right.sum())
     if right <= largest_passing(everything.n, grid.alpha, grid.delta):  # the level of Holm's last step
@@ -93,14 +109,14 @@ def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
 def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
     """What would certify a row, all other rows as they are."""
     level = level_to_meet(index, p, delta)
-    fewer: dict[str, int] = {}
-    prompts: int | None = 0
+    fewer = {}
+    needed: list[int | None] = []
+    chance = 1 - (1 - POWER) / len(budgets)  # of each, so that all of them hold together with probability POWER
     for budget in budgets:
         k = int(budget.k[index])
-        if binomial_tail(k, budget.n, budget.alpha) <= level:
-            continue
-        fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
-        wanted = prompts_for_power(budget.alpha, k / budget.n, level)
-        scaled = None if wanted is None else -(-wanted * budgets[0].n // budget.n)
-        prompts = None if prompts is None or scaled is None else max(prompts, scaled)
-    return Needed(level=level, violations_fewer=fewer, prompts=prompts)
+        if binomial_tail(k, budget.n, budget.alpha) > level:
+            fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
+        wanted = prompts_for_power(budget.alpha, k / budget.n, level, chance)
+        needed.append(None if wanted is None else -(-wanted * budgets[0].n // budget.n))
+    known = [each for each in needed if each is not None]
+    return Needed(level=level, violations_fewer=fewer, prompts=max(known) if len(known) == len(needed) else None)

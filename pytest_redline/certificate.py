@@ -19,7 +19,8 @@ from pytest_redline.budgets import (
     count,
     group_members,
     p_values,
-    refuse_if_hopeless,
+    refuse_too_few,
+    refuse_weak_reference,
     risk_budgets,
     what_is_needed,
 )
@@ -32,6 +33,7 @@ from pytest_redline.certificate_schema import (
     GroupResult,
     GroupRow,
     Provenance,
+    Sharing,
     Verdict,
 )
 from pytest_redline.cost import costs, fastest, same_as_reference, stated_cost
@@ -47,6 +49,8 @@ from pytest_redline.stats.multiplicity import holm, holm_levels
 from pytest_redline.stats.risk import binomial_tail
 
 FRONTIER_ALPHAS = tuple(percent / 100 for percent in range(1, 31))  # the paper's grid for alpha_min
+MOST_RESAMPLED_ROWS = 100
+MOST_RESAMPLED_GROUPS = 20
 FRONTIER_NOTE = (
     "A description, not a certificate: the promise holds for the one alpha fixed before the data. For an alpha chosen "
     "afterwards use risk_upper_simultaneous."
@@ -59,6 +63,8 @@ def certify(
     *,
     provenance: Provenance | None = None,
     notes: Sequence[str] = (),
+    content: str | None = None,
+    sharing: Sharing | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Certify a grid on its outcomes.
@@ -73,6 +79,10 @@ def certify(
         What the outcomes were read from; kept in the certificate.
     notes
         Warnings of whoever read the outcomes; kept before the certificate's own.
+    content
+        Hash of what the prompts say, where it is known.
+    sharing
+        Forwards of a source that serves configurations together.
     intervals
         Also bootstrap net accuracy and gain of deployed and required rows (about half a second at n = 1,000).
 
@@ -92,7 +102,8 @@ def certify(
     groups = group_members(grid, outcomes)
     violated = outcomes.violated(reference)
     budgets = risk_budgets(grid, groups, violated)
-    refuse_if_hopeless(grid, budgets, outcomes.correct[reference])
+    refuse_too_few(grid, {budget.name: budget.n for budget in budgets})
+    refuse_weak_reference(grid, budgets, outcomes.correct[reference])
 
     p = p_values(budgets)
     certified = holm(p, grid.delta)
@@ -100,14 +111,22 @@ def certify(
     inert = same_as_reference(outcomes, reference)
     deployed = fastest(cost, certified & ~inert, reference, grid.cost)
 
-    detailed = sorted({deployed, *(grid.labels.index(label) for label in grid.required)}) if intervals else []
+    detailed = with_intervals(grid, deployed) if intervals else []
     pooled = describe(outcomes, np.arange(len(outcomes.prompts)), reference, grid.cost, cost, detailed)
     rows = [configuration_result(grid, index, budgets, p, certified, inert, pooled, cost) for index in range(grid.m)]
     group_results = [
-        group_result(grid, name, members, violated, describe(outcomes, members, reference, grid.cost, cost, detailed))
+        group_result(
+            grid,
+            name,
+            members,
+            violated,
+            describe(
+                outcomes, members, reference, grid.cost, cost, detailed if len(groups) <= MOST_RESAMPLED_GROUPS else []
+            ),
+        )
         for name, members in groups.items()
     ]
-    statement = state(grid, outcomes)
+    statement = state(grid, outcomes, content)
     certificate = Certificate(
         name=grid.name,
         statement=statement,
@@ -124,11 +143,20 @@ def certify(
         groups=group_results,
         frontier=frontier(grid, budgets, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
-        warnings=list(dict.fromkeys([*notes, *grid.overrides, *own_warnings(grid, rows, group_results)])),
+        warnings=list(dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results)])),
+        sharing=sharing,
         provenance=provenance or Provenance(),
         outcomes=pack(outcomes),
     )
     return certificate.model_copy(update={"digest": digest(certificate)})
+
+
+def with_intervals(grid: Grid, deployed: int) -> list[int]:
+    """Rows that get bootstrap intervals: deployed and required ones, or in a very large grid the decisive ones only."""
+    wanted = {deployed, *(grid.labels.index(label) for label in grid.required)}
+    if len(wanted) > MOST_RESAMPLED_ROWS:
+        wanted = {deployed, *([grid.labels.index(grid.serving.label)] if grid.serving else [])}
+    return sorted(wanted)
 
 
 def configuration_result(
@@ -240,17 +268,14 @@ def own_warnings(grid: Grid, rows: Sequence[ConfigurationResult], groups: Sequen
         for row in rows
         if row.inert
     ]
-    for row in rows:
-        if row.verdict != "certified" or row.inert:
-            continue
-        for group in groups:
-            part = next(each for each in group.configurations if each.label == row.label)
-            if group.alpha is None and part.joint_risk > grid.alpha:
-                found.append(
-                    f"{row.label} is certified on all prompts together, but its risk in group {group.name} is "
-                    f"{part.k}/{group.n} = {part.joint_risk:.3f}, above {grid.alpha:g}; give that group a budget if it "
-                    "matters"
-                )
+    certified = {row.label for row in rows if row.verdict == "certified" and not row.inert}
+    for group in groups:
+        found += [
+            f"{part.label} is certified on all prompts together, but its risk in group {group.name} is "
+            f"{part.k}/{group.n} = {part.joint_risk:.3f}, above {grid.alpha:g}; give that group a budget if it matters"
+            for part in group.configurations
+            if part.label in certified and group.alpha is None and part.joint_risk > grid.alpha
+        ]
     if grid.cost is None:
         found.append("no cost is known, so no candidate is preferred to the reference")
     return found

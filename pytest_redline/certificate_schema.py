@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 Verdict = Literal["reference", "certified", "undecided", "breach"]
 Count = Annotated[int, Field(ge=0)]
@@ -21,10 +21,16 @@ class _Closed(BaseModel):
 
 
 class PromptSet(_Closed):
-    """The calibration prompts, by the hash of their ids in natural order."""
+    """The calibration prompts, by the hash of their ids in natural order.
+
+    ``content`` is a hash of their texts and expected answers where these are known, ``sample`` the size and seed of the
+    random draw that chose them from their file.
+    """
 
     n: Annotated[int, Field(gt=0)]
     sha256: str
+    content: str | None
+    sample: dict[Literal["n", "seed"], int] | None
     population: str
 
 
@@ -178,7 +184,15 @@ class Provenance(_Closed):
     prompts: FileRecord | None = None
     serving_file: FileRecord | None = None
     serving_keys: dict[str, str] = {}
+    checkpoints: dict[str, str] = {}
     versions: dict[str, str] = {}
+
+
+class Sharing(_Closed):
+    """What serving configurations together saved: forwards that were run, and that each would have needed alone."""
+
+    forwards_run: Count
+    forwards_charged: Count
 
 
 class PackedOutcomes(_Closed):
@@ -211,9 +225,18 @@ class Certificate(_Closed):
     frontier: Frontier
     bootstrap: dict[str, int]
     warnings: list[str]
+    sharing: Sharing | None = None
     provenance: Provenance
     outcomes: PackedOutcomes
     digest: str = ""
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``sharing`` where nothing was served together."""
+        data: dict[str, Any] = plain(self)
+        if data.get("sharing", self) is None:
+            del data["sharing"]
+        return data
 
     def row(self, label: str) -> ConfigurationResult:
         """Row of a label; KeyError when there is none."""
@@ -238,5 +261,5 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Redline certificate",
-        **{key: value for key, value in Certificate.model_json_schema(mode="serialization").items() if key != "title"},
+        **{key: value for key, value in Certificate.model_json_schema().items() if key != "title"},
     }

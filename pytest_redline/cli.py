@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pytest_redline.errors import RedlineError
+from pytest_redline.paths import is_grid
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns 0 when all is well, 1 when what was checked is not, 2 on wrong usage."""
+    """Run a command; returns 0 when all is well, 1 when what was checked is not. Wrong usage exits with 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal of few letters gets escapes, not a traceback
     parser = argparse.ArgumentParser(
         prog="pytest-redline",
         description="Tools around Redline's gate. The gate itself is a test run: pytest --redline-alpha=0.1",
@@ -25,7 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     schema.add_argument("--certificate", action="store_true", help="print that of certificates instead")
     schema.set_defaults(run=_schema)
 
-    validate = commands.add_parser("validate", help="check grid files without reading outcomes")
+    validate = commands.add_parser(
+        "validate",
+        help="check grid files without reading outcomes",
+        description="Check grid files without reading outcomes; fails when one is faulty or named so that pytest does "
+        "not collect it.",
+    )
     validate.add_argument("grids", nargs="+", type=Path, metavar="GRID")
     validate.set_defaults(run=_validate)
 
@@ -33,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "verify",
         help="compute a certificate again from itself, offline",
         description="Compute everything in a certificate again from the outcomes it holds; fails when any byte of it "
-        "was changed. This proves that it is consistent, not who made it.",
+        "was changed. This proves that it is consistent, not who made it. Exit status 0 means consistent and "
+        "unchanged, whatever the gate's verdict.",
     )
     verify.add_argument("certificates", nargs="+", type=Path, metavar="CERT")
+    verify.add_argument("--require-passed", action="store_true", help="also fail when the gate did not pass")
     verify.set_defaults(run=_verify)
 
     options = parser.parse_args(arguments)
@@ -63,6 +75,12 @@ def _validate(options: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
         else:
             print(f"{path}: {grid.name}, {grid.m} configurations, reference {grid.reference}")
+        if not is_grid(path):
+            failed = True
+            print(
+                f"{path}: pytest collects only redline.yaml and *.redline.yaml (or .yml); rename this file",
+                file=sys.stderr,
+            )
     return int(failed)
 
 
@@ -82,6 +100,13 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"{path}: consistent and unchanged; gate {verdict}")
         print(f"  {decision(certificate)}")
         print(f"  {certificate.promise}")
+        if options.require_passed and certificate.failing:
+            failed = True
+            print(
+                f"{path}: --require-passed: the gate did not pass, as {', '.join(certificate.failing)} "
+                f"{'is' if len(certificate.failing) == 1 else 'are'} not certified",
+                file=sys.stderr,
+            )
     return int(failed)
 
 

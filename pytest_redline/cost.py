@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pytest_redline.certificate_schema import Cost
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import CostMeasure, Grid
-from pytest_redline.outcomes import Outcomes
+from pytest_redline.outcomes import Outcomes, shown_id
 
 
 def costs(grid: Grid, outcomes: Outcomes) -> list[float | None]:
@@ -40,8 +40,8 @@ def pooled_cost(measure: CostMeasure, label: str, outcomes: Outcomes, index: int
     zero = np.flatnonzero(bottom == 0)
     if len(zero) and (measure.pool == "mean_of_ratios" or not bottom.any()):
         raise OutcomesError(
-            f"{label}: {measure.denominator} is 0 for prompt {outcomes.prompts[zero[0]]}, so {measure.name} is not "
-            "defined; mend the recording or write `cost: unknown`"
+            f"{label}: {measure.denominator} is 0 for prompt {shown_id(outcomes.prompts[zero[0]])}, so {measure.name} "
+            "is not defined; mend the recording or write `cost: unknown`"
         )
     value = float((top / bottom).mean()) if measure.pool == "mean_of_ratios" else float(top.sum() / bottom.sum())
     if value <= 0:
@@ -70,15 +70,16 @@ def same_as_reference(outcomes: Outcomes, reference: int) -> NDArray[np.bool_]:
 def fastest(
     cost: Sequence[float | None], eligible: NDArray[np.bool_], reference: int, measure: CostMeasure | None
 ) -> int:
-    """Index of the eligible row with the best known cost; the first declared one on ties, the reference if none."""
-    best = None
+    """Index of the eligible row with the best known cost: the first declared one on ties, but the reference first."""
+    best, base = reference, cost[reference]
+    if measure is None or base is None:
+        return reference
+    sign = 1 if measure.better == "higher" else -1
+    speed = sign * base
     for index, value in enumerate(cost):
-        if value is None or measure is None or not (eligible[index] or index == reference):
-            continue
-        speed = value if measure.better == "higher" else -value
-        if best is None or speed > best[0]:
-            best = (speed, index)
-    return reference if best is None else best[1]
+        if value is not None and eligible[index] and sign * value > speed:
+            best, speed = index, sign * value
+    return best
 
 
 def stated_cost(measure: CostMeasure | None) -> Cost | None:

@@ -44,6 +44,8 @@ class GridError(RedlineError):
 class OutcomesError(RedlineError):
     """Outcomes are missing, doubled, ambiguous or unreadable."""
 
+    limit = 10  # they come in hundreds, and are mended at their source
+
 
 class NothingCertifiableError(RedlineError):
     """So few prompts that not even zero violations would certify anything."""

@@ -1,57 +1,129 @@
-"""From a grid to its certificate: read the outcomes, certify, note what was read."""
+"""From a grid to its certificate: get the outcomes, certify, note what was read."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
-from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance
-from pytest_redline.grid import Grid
+from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing
+from pytest_redline.grid import EngineSource, Grid, RecordedSource
+from pytest_redline.progress import Progress
 from pytest_redline.sources.recorded import load_recorded, read_prompts
+from pytest_redline.statement import sha256_of
 
 
-def certificate_of(grid: Grid) -> Certificate:
-    """Certify a grid on the outcomes that its source names.
+@dataclass(frozen=True)
+class Live:
+    """How a source that serves is run.
+
+    Parameters
+    ----------
+    store
+        File of the store.
+    device
+        Replaces the device of the grid file; None leaves it.
+    generate
+        May anything be served; False judges from what the store holds.
+    progress
+        Makes what is told while serving, as a context manager.
+    """
+
+    store: Path = Path(".redline/store.sqlite")
+    device: str | None = None
+    generate: bool = True
+    progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(Progress())
+
+
+def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
+    """Certify a grid on the outcomes that its source names or serves.
 
     Raises
     ------
     RedlineError
-        The outcomes cannot be read or aligned, or nothing could be certified on them.
+        The outcomes cannot be read, served or aligned, or nothing could be certified on them.
     """
+    if isinstance(grid.source, EngineSource):
+        return _served(grid, live or Live())
+    return _recorded(grid, grid.source)
+
+
+def _recorded(grid: Grid, source: RecordedSource) -> Certificate:
     prompts = None
     if grid.prompts is not None:
         prompts = read_prompts(grid.prompts, group=grid.groups.by if grid.groups else "group")
     recorded = load_recorded(
-        grid.source,
+        source,
         grid.labels,
         {each.label: each.log for each in grid.configurations if each.log is not None},
         grid.cost.measures if grid.cost else (),
         prompts,
     )
-    provenance = Provenance(
-        grid=_record(grid, grid.path),
+    provenance = _provenance(
+        grid,
         outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
-        prompts=FileRecord(path=_relative(grid, grid.prompts), sha256=prompts.sha256)
-        if prompts and grid.prompts
+        prompts=prompts.sha256 if prompts else None,
+    )
+    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings)
+
+
+def _served(grid: Grid, live: Live) -> Certificate:
+    from filelock import FileLock
+
+    from pytest_redline.prompts import read_calibration_prompts
+    from pytest_redline.sources.engine import serve
+    from pytest_redline.store import Store
+
+    assert grid.prompts is not None
+    group = grid.groups.by if grid.groups else "group"
+    prompts = read_calibration_prompts(grid.prompts, group, grid.sample)
+    refuse_too_few(grid, {"all": len(prompts.ids), **Counter(prompts.groups or ())})
+    live.store.parent.mkdir(parents=True, exist_ok=True)
+    # One process serves a grid at a time; another waits and then finds everything in the store.
+    with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as progress:
+        served = serve(grid, prompts, store, live.device, live.generate, progress)
+    provenance = _provenance(grid, prompts=prompts.sha256, checkpoints=served.checkpoints, versions=served.versions)
+    return certify(
+        grid,
+        served.outcomes,
+        provenance=provenance,
+        notes=served.warnings,
+        content=sha256_of([prompts.texts, prompts.answers]),
+        sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged),
+    )
+
+
+def _provenance(
+    grid: Grid,
+    outcomes: list[FileRecord] | None = None,
+    prompts: str | None = None,
+    checkpoints: dict[str, str] | None = None,
+    versions: dict[str, str] | None = None,
+) -> Provenance:
+    return Provenance(
+        grid=FileRecord(path=_relative(grid, grid.path), sha256=grid.sha256),
+        outcomes=outcomes or [],
+        prompts=FileRecord(path=_relative(grid, grid.prompts), sha256=prompts) if prompts and grid.prompts else None,
+        serving_file=FileRecord(path=_relative(grid, grid.serving.file), sha256=grid.serving.sha256)
+        if grid.serving and grid.serving.file
         else None,
-        serving_file=_record(grid, grid.serving.file) if grid.serving and grid.serving.file else None,
         serving_keys=dict(grid.serving.keys) if grid.serving else {},
+        checkpoints=checkpoints or {},
         versions={
             "pytest-redline": version("pytest-redline"),
             "python": platform.python_version(),
             "numpy": version("numpy"),
             "scipy": version("scipy"),
+            **(versions or {}),
         },
     )
-    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings)
-
-
-def _record(grid: Grid, path: Path) -> FileRecord:
-    return FileRecord(path=_relative(grid, path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def _relative(grid: Grid, path: Path) -> str:

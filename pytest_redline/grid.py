@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+from redline_engine.config import DecodeKnobs
 
 Better = Literal["higher", "lower"]
 Pool = Literal["ratio_of_sums", "mean_of_ratios"]
@@ -48,6 +50,38 @@ class RecordedSource:
     columns: Columns
     sha256: str | None = None
     line: int = 0
+
+
+MODEL_KNOBS = ("checkpoint", "dtype")  # knobs of a configuration that choose the model, not how it decodes
+
+
+@dataclass(frozen=True)
+class EngineSource:
+    """Outcomes that the bundled engine serves; ``defaults`` are knobs of configurations that do not set them."""
+
+    checkpoint: str
+    device: str
+    dtype: str
+    batch_size: int
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def model_of(self, configuration: Configuration) -> tuple[str, str]:
+        """Checkpoint and dtype of a configuration."""
+        checkpoint, dtype = (configuration.knobs.get(name, getattr(self, name)) for name in MODEL_KNOBS)
+        return checkpoint, dtype
+
+    def decode_knobs(self, configuration: Configuration) -> DecodeKnobs:
+        """How a configuration decodes."""
+        return DecodeKnobs.from_mapping(
+            {name: value for name, value in configuration.knobs.items() if name not in MODEL_KNOBS}, self.defaults
+        )
+
+
+class Sample(NamedTuple):
+    """A random subset of the prompts."""
+
+    n: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -108,6 +142,7 @@ class Serving:
     label: str
     file: Path | None = None
     keys: Mapping[str, str] = field(default_factory=dict)  # knob -> key of the file
+    sha256: str = ""  # of the file's bytes
 
 
 @dataclass(frozen=True)
@@ -122,7 +157,8 @@ class Groups:
 class Grid:
     """One grid file, checked.
 
-    ``alpha`` and ``delta`` are the effective ones; ``overrides`` says in words where an option replaced the file's.
+    ``alpha`` and ``delta`` are the effective ones; ``notes`` says in words what a reviewer should know of the file,
+    such as an option that replaced what it declares.
     ``grader`` says in words how verdicts came about, ``population`` what the prompts were drawn from.
     ``cost`` is None where the file says that no cost is known: configurations are certified, none is preferred.
     """
@@ -133,14 +169,17 @@ class Grid:
     delta: float
     reference: str
     configurations: tuple[Configuration, ...]
-    source: RecordedSource
+    source: RecordedSource | EngineSource
     cost: CostMeasure | None
     grader: str
     population: str
     prompts: Path | None = None
+    sample: Sample | None = None
+    grade: str | None = None
     serving: Serving | None = None
     groups: Groups | None = None
-    overrides: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    sha256: str = ""  # of the file's bytes
 
     @property
     def m(self) -> int:

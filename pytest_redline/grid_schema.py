@@ -46,13 +46,22 @@ class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+class SampleModel(_Closed):
+    """A random subset of the prompts, drawn before anything is served."""
+
+    n: Annotated[int, Field(ge=1)] = Field(description="How many prompts.")
+    seed: Annotated[int, Field(ge=0)] = Field(description="Seed of the draw, and of the order of serving.")
+
+
 class PromptsModel(_Closed):
     """The calibration prompts."""
 
     file: Text = Field(
-        description="Prompts file with columns id, prompt and optional group: jsonl or csv, optionally gz. Every id "
-        "must have an outcome for every configuration, and no other id may. Relative to the grid file."
+        description="Prompts file with columns id, prompt, answer (for a source that serves them) and optional group: "
+        "jsonl or csv, optionally gz, relative to the grid file. With recorded outcomes, every id must have an outcome "
+        "for every configuration, and no other id may."
     )
+    sample: SampleModel | None = Field(None, description="A random subset; for a source that serves the prompts.")
 
 
 class CostModel(_Closed):
@@ -121,13 +130,33 @@ class OutcomesModel(_Closed):
     )
 
 
-class SourceModel(_Closed):
-    """Where outcomes come from."""
+class EngineModel(BaseModel):
+    """The bundled block-diffusion engine; further keys are knobs of every configuration that does not set them."""
 
-    outcomes: Annotated[
-        Annotated[Text, Tag("<short>")] | Annotated[OutcomesModel, Tag("<map>")],
-        Discriminator(_kind),
-    ]
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
+    checkpoint: Text = Field(description="bundled:NAME, or a directory in the Hugging Face layout.")
+    device: Text = Field("auto", description="auto, cpu, cuda, or another name that PyTorch knows.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of weights and arithmetic.")
+    batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(256, description="Decode states in one forward pass.")
+
+
+class SourceModel(BaseModel):
+    """Where outcomes come from; one of the keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, json_schema_extra={"minProperties": 1, "maxProperties": 1}
+    )
+
+    outcomes: (
+        Annotated[
+            Annotated[Text, Tag("<short>")] | Annotated[OutcomesModel, Tag("<map>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(None, description="Outcomes that were recorded earlier.")
+    engine: EngineModel | None = Field(None, description="The bundled engine serves the prompts.")
 
 
 class ConfigurationModel(BaseModel):
@@ -174,6 +203,7 @@ class GridModel(_Closed):
         None, description="What the prompts were drawn from; the promise is made about it and nothing else."
     )
     prompts: PromptsModel | None = None
+    grade: Text | None = Field(None, description="Grader of served answers: math.")
     alpha: Probability | None = Field(None, description="Risk budget, fixed before the data.")
     delta: Probability | None = Field(None, description="Failure probability over the whole grid; 0.1 by default.")
     cost: Cost | None = None

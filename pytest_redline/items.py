@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pytest_redline.session import REPORT_KEY, SESSION, forget_certificate
 if TYPE_CHECKING:
     from pytest_redline.certificate_schema import Certificate, ConfigurationResult
     from pytest_redline.grid import Configuration, Grid
+    from pytest_redline.progress import Progress
 
 
 class NotCertifiedError(Exception):
@@ -56,22 +58,45 @@ class GridFile(pytest.File):
 
     def certificate(self) -> Certificate:
         """Certificate of the grid, computed at the first call; a failure is remembered as well."""
-        from pytest_redline.gate import certificate_of
+        from pytest_redline.gate import Live, certificate_of
 
         if self._error is not None:
             raise self._error
         if self._certificate is None:
             try:
-                self._certificate = certificate_of(self.grid)
+                options = self.config.stash[SESSION].options
+                live = Live(options.store, options.device, progress=self.shown_progress)
+                self._certificate = certificate_of(self.grid, live)
             except RedlineError as error:
                 self._error = error
                 raise
         return self._certificate
 
+    @contextmanager
+    def shown_progress(self) -> Iterator[Progress]:
+        """Show what is being served, past pytest's capture; workers of pytest-xdist stay silent."""
+        from rich.console import Console
+
+        from pytest_redline.progress import Progress
+        from pytest_redline.report.progress import ShownProgress
+
+        if self.config.stash[SESSION].is_worker:
+            yield Progress()
+            return
+        capture = self.config.pluginmanager.getplugin("capturemanager")
+        uncaptured = capture.global_and_fixture_disabled() if capture else nullcontext()
+        with uncaptured, ShownProgress(Console(file=sys.stderr)) as progress:
+            yield progress
+
     def cannot_be_judged(self) -> bool:
         """Did certifying fail, and was that said before; the first call says it."""
         said, self._complained = self._complained, self._error is not None
         return said
+
+    @property
+    def refusal(self) -> str:
+        """Why the grid cannot be judged; empty where it can."""
+        return "" if self._error is None else str(self._error)
 
     def payload(self, label: str) -> dict[str, Any]:
         """What a report of one item carries; the certificate itself goes with the first one of the process."""
@@ -143,8 +168,11 @@ class CandidateItem(pytest.Item):
 
     def finish_report(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         """Attach the verdict to a report, and turn "not certified" of a candidate that is not required into a note."""
-        if report.when == "setup" and report.failed and self.parent.cannot_be_judged():
-            report.longrepr = "the grid cannot be judged, as the error of its first candidate says"
+        if report.when == "setup" and report.failed:
+            if self.parent.cannot_be_judged():
+                report.longrepr = "the grid cannot be judged; see its first candidate"
+            if self.parent.refusal:
+                setattr(report, REPORT_KEY, {"path": str(self.path), "refusal": self.parent.refusal})
         if report.when != "call" or not self.is_verdict(call):
             return
         setattr(report, REPORT_KEY, self.parent.payload(self.configuration.label))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_redline.grid import Grid
 
 _NUMBERS = ("alpha", "delta")
+_TEXTS = ("report", "device", "store")
+_STORE = ".redline/store.sqlite"
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -40,9 +42,18 @@ def add_options(parser: pytest.Parser) -> None:
         default=None,
         help="judge only the selected candidates; writes no certificate",
     )
+    group.addoption(
+        "--redline-device", metavar="DEVICE", help="device of the engine: auto, cpu, cuda; wins over the grid file"
+    )
+    group.addoption(
+        "--redline-store",
+        metavar="FILE",
+        help="where generations are kept, so that nothing is served twice; .redline/store.sqlite by default",
+    )
     for name in _NUMBERS:
         parser.addini(f"redline_{name}", f"{name} of grids that do not declare one")
-    parser.addini("redline_report", "as --redline-report, relative to the root directory")
+    for name in ("report", "store"):
+        parser.addini(f"redline_{name}", f"as --redline-{name}, relative to the root directory")
 
 
 def probability(text: str) -> float:
@@ -72,6 +83,8 @@ class Options:
     ini_delta: float | None
     report: Path | None
     partial: bool
+    device: str | None
+    store: Path
     given: tuple[str, ...]  # options of the command line, as typed
 
     @classmethod
@@ -83,16 +96,19 @@ class Options:
         pytest.UsageError
             An ini key is not a probability.
         """
-        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, "report", "partial")}
-        report = given["report"] or config.getini("redline_report")
-        base = config.invocation_params.dir if given["report"] else config.rootpath
+        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, *_TEXTS, "partial")}
+        for name in _TEXTS:
+            if given[name] is not None and not str(given[name]).strip():
+                raise pytest.UsageError(f"--redline-{name}: found nothing; name one or leave the option out")
         return cls(
             alpha=given["alpha"],
             delta=given["delta"],
             ini_alpha=_ini(config, "redline_alpha"),
             ini_delta=_ini(config, "redline_delta"),
-            report=base / str(report) if report else None,
+            report=_path(config, "report"),
             partial=bool(given["partial"]),
+            device=given["device"],
+            store=_path(config, "store") or config.rootpath / _STORE,
             given=tuple(f"--redline-{name}" for name, value in given.items() if value is not None),
         )
 
@@ -101,6 +117,14 @@ class Options:
         from pytest_redline.grid_file import load_grid
 
         return load_grid(path, alpha=self.alpha, delta=self.delta, ini_alpha=self.ini_alpha, ini_delta=self.ini_delta)
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """Path of an option, relative to where pytest was called, else of its ini key, relative to the root directory."""
+    option, ini = config.getoption(f"redline_{name}"), config.getini(f"redline_{name}")
+    if option:
+        return config.invocation_params.dir / str(option)
+    return config.rootpath / str(ini) if ini else None
 
 
 def _ini(config: pytest.Config, key: str) -> float | None:

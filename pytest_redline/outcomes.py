@@ -9,13 +9,19 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_redline.errors import OutcomesError
+from pytest_redline.text import spelled
+
+# What is measured for one prompt is 0 or in this range; beyond it, sums and ratios over prompts would overflow.
+SMALLEST: Final = 1e-15
+LARGEST: Final = 1e15
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Outcomes:
     correct
         ``[m, n]`` bool: was the configuration right on the prompt.
     measures
-        Name of a per-prompt quantity ("tokens", "forwards", ...) to its ``[m, n]`` float64 values, all finite and >= 0.
+        Name of a per-prompt quantity ("tokens", "forwards", ...) to its ``[m, n]`` float64 values, all `measurable`.
     groups
         The group of each prompt, or None where no groups are known.
     outputs
@@ -123,7 +129,7 @@ class Records:
     correct
         One byte for each row: 1 right, 0 wrong.
     measures
-        Name to one number for each row, finite and >= 0.
+        Name to one number for each row, `measurable`.
     outputs
         One hash of the answer text for each row; empty where texts are not known.
     """
@@ -168,7 +174,7 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
     OutcomesError
         A configuration without rows; no prompts; a prompt that is missing, not on the list, or there twice; one id with
         two prompt texts, hashes or groups; one text or hash under two ids; a prompt without a group where others have;
-        a measure that is negative or not finite. All of them at once.
+        a measure that is not `measurable`. All of them at once.
     ValueError
         Records that no source may build: two for one label, one for a label that is not asked for, columns of unequal
         length.
@@ -197,15 +203,17 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
     missing = {id(rows): np.setdiff1d(np.arange(len(order)), positions[id(rows)]) for rows in tables}
     cells = len(labels) * len(order)
     lacking = sum(len(missing[id(record.rows)]) for record in by_label.values())
+    findings: list[_Finding] = []
+    everywhere = f"{prompts.file} and from every configuration" if prompts else "every configuration"
     for rows in tables:
         if len(missing[id(rows)]):
             named = _some([order[position] for position in missing[id(rows)]])
-            problems.append(
-                f"{rows.file}: {named} no outcome{rows.suffix} ({lacking:,} of {cells:,} rows missing); record it, or "
-                "remove the prompt from every configuration"
-            )
-        problems += _strangers(rows, positions[id(rows)], prompts)
-        problems += _doubles(rows, positions[id(rows)], order)
+            start = f"{rows.file}: {named} no outcome{rows.suffix} ({lacking:,} of {cells:,} rows missing)"
+            remedy = f"record it, or remove the prompt from {everywhere}"
+            findings.append(_Finding(rows.label, ("missing", missing[id(rows)].tobytes()), start, remedy))
+        findings += _strangers(rows, positions[id(rows)], prompts)
+        findings += _doubles(rows, positions[id(rows)], order)
+    problems += _joined(findings)
 
     list_file = prompts.file if prompts else ""
     seed_texts = dict(zip(prompts.ids, prompts.texts, strict=True)) if prompts and prompts.texts else {}
@@ -239,16 +247,20 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
     )
 
 
+def measurable(number: float) -> bool:
+    """Return whether a number can be what was measured for one prompt."""
+    return number == 0 or SMALLEST <= number <= LARGEST
+
+
 def shown_id(prompt: str) -> str:
-    """Return an id as messages show it: long or unprintable ones quoted and cut."""
-    return prompt if prompt.isprintable() and len(prompt) <= 80 else quoted(prompt)
+    """Return an id as messages show it: quoted where it is long (then cut), unprintable or has blanks at its ends."""
+    return prompt if prompt.isprintable() and len(prompt) <= 80 and prompt == prompt.strip() else quoted(prompt)
 
 
 def quoted(value: object) -> str:
     """Return any value as messages show it: as JSON, cut after 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    # A lone surrogate is legal JSON, and no terminal can print it.
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = spelled(text)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -268,12 +280,13 @@ def _impossible(record: Records) -> list[str]:
     problems = []
     for name, column in record.measures.items():
         values = np.frombuffer(column, np.float64)
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        wrong = np.flatnonzero(~((values == 0) | ((values >= SMALLEST) & (values <= LARGEST))))
         if len(wrong):
             row = int(wrong[0])
             problems.append(
                 f"{record.rows.where(row)}: {name} of {record.label} is {values[row]} on prompt "
-                f"{shown_id(record.rows.prompts[row])}; allowed are finite numbers of at least 0; record it again"
+                f"{shown_id(record.rows.prompts[row])}; allowed are 0 and numbers from {SMALLEST:g} to "
+                f"{LARGEST:g}; record it again"
             )
     return problems
 
@@ -291,34 +304,59 @@ def _some(prompts: Sequence[str]) -> str:
     return f"prompts {', '.join(shown_id(prompt) for prompt in prompts[:3])}{more} have"
 
 
-def _strangers(rows: Rows, positions: NDArray[np.int64], prompts: PromptList | None) -> list[str]:
-    """Name the rows about prompts that are not on the list, in one problem."""
+class _Finding(NamedTuple):
+    """A problem of one configuration; findings that are the ``same`` become one problem."""
+
+    label: str | None
+    same: Hashable
+    start: str
+    remedy: str
+
+
+def _joined(findings: Iterable[_Finding]) -> list[str]:
+    """Return the problems: what several configurations share is told of the first, the others are named."""
+    shared: dict[Hashable, list[_Finding]] = {}
+    for finding in findings:
+        shared.setdefault(finding.same, []).append(finding)
+    problems = []
+    for first, *others in shared.values():
+        labels = [str(other.label) for other in others]
+        more = f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
+        likewise = f", likewise for {', '.join(labels[:3])}{more}" if labels else ""
+        problems.append(f"{first.start}{likewise}; {first.remedy}")
+    return problems
+
+
+def _strangers(rows: Rows, positions: NDArray[np.int64], prompts: PromptList | None) -> list[_Finding]:
+    """Name the rows about prompts that are not on the list, in one finding."""
     found = np.flatnonzero(positions < 0)
     if prompts is None or not len(found):
         return []
     more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
-    return [
+    start = (
         f"{rows.where(int(found[0]))}: prompt {shown_id(rows.prompts[found[0]])}{more}, recorded{rows.suffix}, is not "
-        f"in {prompts.file}; a recording has exactly its prompts; remove it, or add the prompt there"
-    ]
+        f"in {prompts.file}"
+    )
+    remedy = "a recording has exactly its prompts; remove it, or add the prompt there"
+    strange = frozenset(rows.prompts[row] for row in found)
+    return [_Finding(rows.label, ("strange", strange), start, remedy)]
 
 
-def _doubles(rows: Rows, positions: NDArray[np.int64], order: Sequence[str]) -> list[str]:
+def _doubles(rows: Rows, positions: NDArray[np.int64], order: Sequence[str]) -> list[_Finding]:
     """Name every prompt that has more than one row, with its lines."""
     by_position = np.argsort(positions, kind="stable")
     ordered = positions[by_position]
-    problems = []
+    findings = []
     for position in np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)]):
         start, stop = np.searchsorted(ordered, [position, position + 1])
         found = [int(row) for row in by_position[start:stop]]
         lines = [str(rows.lines[row]) for row in found[:10]] if rows.lines else []
         more = " and more" if len(found) > 10 else ""
         named = f" (lines {', '.join(lines[:-1])}{',' if more else ' and'} {lines[-1]}{more})" if lines else ""
-        problems.append(
-            f"{rows.where(found[1])}: prompt {shown_id(order[position])} has {len(found)} rows{rows.suffix}{named}; "
-            "allowed is one; keep one by a rule fixed beforehand, or give different prompts different ids"
-        )
-    return problems
+        start = f"{rows.where(found[1])}: prompt {shown_id(order[position])} has {len(found)} rows{rows.suffix}{named}"
+        remedy = "allowed is one; keep one by a rule fixed beforehand, or give different prompts different ids"
+        findings.append(_Finding(rows.label, ("doubled", int(position), len(found)), start, remedy))
+    return findings
 
 
 def _agreed(

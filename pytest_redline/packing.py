@@ -78,7 +78,7 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
         ):
             if keys != expected:
                 raise ValueError(f"{name} has other labels than the configurations")
-    except (ValueError, KeyError, TypeError, zlib.error, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
         raise CertificateError(f"outcomes: cannot be unpacked ({error})") from None
     return Outcomes(
         labels, tuple(prompts), np.stack(rows), measures, None if groups is None else tuple(groups), outputs

@@ -15,6 +15,11 @@ def display(path: Path) -> str:
         return absolute.as_posix()
 
 
+def is_grid(path: Path) -> bool:
+    """Does pytest collect a file of this name as a grid."""
+    return f".{path.name}".endswith((".redline.yaml", ".redline.yml"))
+
+
 def fixtures() -> Path:
     """Folder of the grids and recordings that ship with Redline: inside the package, or in a checkout beside it."""
     package = Path(__file__).parent

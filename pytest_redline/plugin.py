@@ -48,18 +48,36 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple
     return Session.status(report)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note which candidates are to run."""
+    session.config.stash[SESSION].collected(session)
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """Learn from a worker of pytest-xdist which grids it met."""
-    node.config.stash[SESSION].receive_worker(getattr(node, "workeroutput", {}))
+def pytest_configure_node(node: Any) -> None:
+    """Prepare a worker of pytest-xdist."""
+    node.config.stash[SESSION].start_worker(node)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Judge what no item judged, write certificates, set the exit status."""
-    session.config.stash[SESSION].finish(session)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Judge what no item judged and write certificates before anything else ends; keep the exit status after it."""
+    book = session.config.stash[SESSION]
+    book.finish(session)
+    try:
+        return (yield)
+    except pytest.exit.Exception as stop:
+        if stop.returncode is not None:
+            stop.returncode = book.at_least(stop.returncode)
+        raise
+    finally:
+        session.exitstatus = book.at_least(session.exitstatus)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the tables."""
-    config.stash[SESSION].summarize(terminalreporter)
+    """Print the tables; nothing where there is no grid."""
+    session = config.stash[SESSION]
+    if session.has_news:
+        from pytest_redline.publish import summarize
+
+        summarize(session, terminalreporter)

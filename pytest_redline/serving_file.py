@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,24 +33,26 @@ def match_serving_file(
     Returns
     -------
     label, problems
-        The label and no problems, or None and why: unreadable, a key that is not there, no configuration equal
-        (with the keys that differ from the nearest one), or several equal.
+        The label and no problems, or None and why: unreadable, a key that is not there or has two values, a value that
+        readers of YAML disagree on, no configuration equal (with the keys that differ from the nearest one), or several
+        equal.
     """
+    name = display(file)
     try:
-        data = _load(file)
+        data, old = _load(file)
     except OSError as error:
-        return None, [f"{display(file)} cannot be read ({error.strerror or error})"]
+        return None, [f"{name} cannot be read ({error.strerror or error})"]
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        return None, [f"{display(file)} is not valid: {str(error).splitlines()[0]}"]
-    values = {knob: _lookup(data, key) for knob, key in keys.items()}
-    missing = [f"{display(file)} has no key {keys[knob]!r}" for knob, value in values.items() if value is _MISSING]
+        return None, [f"{name} is not valid: {str(error).splitlines()[0]}"]
+    values = {knob: _value(data, key) for knob, key in keys.items()}
+    unclear = _unclear(name, data, old, list(dict.fromkeys(keys.values())))
     unknown = [
         f"keys.{knob}: no configuration has the knob {knob!r}"
         for knob in keys
         if not any(knob in configuration.knobs for configuration in configurations)
     ]
-    if missing or unknown:
-        return None, missing + unknown
+    if unclear or unknown:
+        return None, unclear + unknown
     differing = {
         configuration.label: [
             knob for knob in keys if not _equal(configuration.knobs.get(knob, _MISSING), values[knob])
@@ -60,35 +63,89 @@ def match_serving_file(
     if len(equal) == 1:
         return equal[0], []
     if equal:
-        return None, [
-            f"{display(file)} equals {' and '.join(equal)} in all mapped keys; map a key that tells them apart"
-        ]
-    nearest = min(configurations, key=lambda configuration: len(differing[configuration.label]))
-    details = "; ".join(
-        f"{keys[knob]} is {values[knob]!r}, {nearest.label} has {_or_none(nearest.knobs.get(knob, _MISSING))}"
-        for knob in differing[nearest.label]
-    )
+        return None, [f"{name} equals {' and '.join(equal)} in all mapped keys; map a key that tells them apart"]
+    apart = {knob: _distances(values[knob], [each.knobs.get(knob) for each in configurations]) for knob in keys}
+    ranks = [
+        (len(differing[each.label]), sum(apart[knob][row] for knob in differing[each.label]))
+        for row, each in enumerate(configurations)
+    ]
+    nearest = configurations[ranks.index(min(ranks))]
+    details = []
+    for knob in differing[nearest.label]:
+        found, declared = values[knob], nearest.knobs.get(knob, _MISSING)
+        details.append(f"{keys[knob]} is {_named(found, declared)}, {nearest.label} has {_named(declared, found)}")
     return None, [
-        f"{display(file)} equals no configuration of this grid, so nothing would judge what is deployed; "
-        f"nearest is {nearest.label}: {details}; declare the deployed values as a configuration"
+        f"{name} equals no configuration of this grid, so nothing would judge what is deployed; nearest is "
+        f"{nearest.label}: {'; '.join(details)}; declare the deployed values as a configuration, or deploy "
+        f"{_choice(configurations, list(keys))}"
     ]
 
 
-def _or_none(value: Any) -> str:
-    return "none" if value is _MISSING else repr(value)
+def _unclear(name: str, data: Any, old: Any, keys: Sequence[str]) -> list[str]:
+    """Name the keys that are not there, have two values, or are read differently by the two versions of YAML."""
+    problems = []
+    for key in keys:
+        readings = _readings(data, key)
+        other = next((each for each in readings[1:] if not _equal(each, readings[0])), _MISSING)
+        before = _value(old, key)
+        if not readings:
+            problems.append(f"{name} has no key {key!r}")
+        elif other is not _MISSING:
+            problems.append(f"{name} holds {key!r} twice: {readings[0]!r} and {other!r}; keep one of the two")
+        elif repr(before) != repr(readings[0]):
+            problems.append(
+                f"{name}: {key!r} is read as {_named(before, None)} by YAML 1.1 and as {_named(readings[0], None)} by "
+                "YAML 1.2; write it so that both agree"
+            )
+    return problems
 
 
-def _load(file: Path) -> Any:
+def _choice(configurations: Sequence[Configuration], knobs: Sequence[str]) -> str:
+    """What may be deployed as it is: the values of the one mapped knob, or the configurations."""
+    if len(knobs) > 1:
+        return f"the values of one of: {', '.join(configuration.label for configuration in configurations)}"
+    declared = [configuration.knobs[knobs[0]] for configuration in configurations if knobs[0] in configuration.knobs]
+    return f"one of: {', '.join(dict.fromkeys(map(repr, declared)))}"
+
+
+def _named(value: Any, other: Any) -> str:
+    """Value as messages show it; a text is called one where the other value is none, since they may look the same."""
+    if value is _MISSING:
+        return "none"
+    return f"the text {value!r}" if isinstance(value, str) and not isinstance(other, str) else repr(value)
+
+
+def _distances(found: Any, declared: Sequence[Any]) -> list[float]:
+    """How far each declared value is from the one found, as a share of the farthest; 2 where they are no numbers."""
+    apart = [abs(_number(found) - _number(value)) for value in declared]
+    farthest = max((each for each in apart if each < math.inf), default=0.0) or 1.0
+    return [each / farthest if each < math.inf else 2.0 for each in apart]
+
+
+def _number(value: Any) -> float:
+    """Value as a number, also where a text spells one; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _load(file: Path) -> tuple[Any, Any]:
+    """Content of the file, and how readers of YAML 1.1, which many engines still are, would read it."""
     content = file.read_bytes()
-    if file.suffix == ".toml":
-        return tomllib.loads(content.decode())
-    if file.suffix == ".json":
-        return json.loads(content, object_pairs_hook=_distinct)
+    suffix = file.suffix.lower()
+    if suffix in (".toml", ".json"):
+        toml = suffix == ".toml"
+        data = tomllib.loads(content.decode()) if toml else json.loads(content, object_pairs_hook=_distinct)
+        return data, data
     located = read(content.decode())
     if located.problems:
         line, path, text = located.problems[0]
         raise ValueError(f"line {line} {'.'.join(map(str, path))}: {text}")
-    return located.data
+    try:
+        return located.data, yaml.safe_load(content)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"readers of YAML 1.1 refuse it ({str(error).splitlines()[0]})") from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,18 +157,19 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _lookup(data: Any, key: str) -> Any:
-    """Value at a key: exact first, then one level at a time."""
+def _readings(data: Any, key: str) -> list[Any]:
+    """All values at a key: that of the exact key, then those of its dotted readings."""
     if not isinstance(data, Mapping):
-        return _MISSING
-    if key in data:
-        return data[key]
+        return []
+    found = [data[key]] if key in data else []
     for split in range(len(key) - 1, 0, -1):
         if key[split] == "." and key[:split] in data:
-            found = _lookup(data[key[:split]], key[split + 1 :])
-            if found is not _MISSING:
-                return found
-    return _MISSING
+            found += _readings(data[key[:split]], key[split + 1 :])
+    return found
+
+
+def _value(data: Any, key: str) -> Any:
+    return next(iter(_readings(data, key)), _MISSING)
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -1,12 +1,17 @@
 """What one pytest session makes of all its grids together; the exit status is decided here.
 
 Items are judged where they run, which may be workers of pytest-xdist. Their reports bring the certificates to the
-controller, and only the controller judges what no item judged, writes files and prints.
+controller, and only the controller judges what no item judged, writes files and prints (``publish.py``). Which grids
+and candidates the workers met they write to a folder that the controller gives them, as soon as they have collected:
+a worker that dies later loses nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,12 +22,14 @@ import pytest
 
 from pytest_redline.errors import RedlineError
 from pytest_redline.options import Options
+from pytest_redline.paths import is_grid
 
 if TYPE_CHECKING:
     from pytest_redline.certificate_schema import Certificate
 
 REPORT_KEY = "redline"  # attribute of a TestReport that holds what the controller needs, in JSON types
-WORKER_KEY = "redline_grids"  # of a worker's output: the grid files that it met
+_BOOK_KEY = "redline_book"  # of a worker's input: where it writes what it met
+_GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 @dataclass
@@ -32,8 +39,10 @@ class GridRecord:
     path: Path
     certificate: Certificate | None = None
     lines: Mapping[str, int] = field(default_factory=dict)  # label -> line of the grid file
+    selected: set[str] = field(default_factory=set)  # labels whose items were to run
     failed: dict[str, bool] = field(default_factory=dict)  # label -> did the report of its verdict fail
-    changed: bool = False  # did processes of one session see different outcomes
+    changed: bool = False  # outcomes, grid or serving file, while the session ran
+    refusal: str = ""  # why it cannot be judged, one problem a line
     problems: list[str] = field(default_factory=list)  # why the gate is not passed, beyond what items report
 
 
@@ -46,37 +55,70 @@ class Session:
         self.records: dict[str, GridRecord] = {}
         self.problems: list[str] = []
         self.written: set[Path] = set()  # certificates
+        self.least: pytest.ExitCode | None = None  # exit status that nothing may turn green any more
+        self.book: Path | None = None  # where workers write what they met
 
     @property
     def is_worker(self) -> bool:
         """Does a controller of pytest-xdist decide instead."""
         return hasattr(self.config, "workerinput")
 
-    # -- while tests run ----------------------------------------------------------------------------------------
+    # -- while tests are collected and run ----------------------------------------------------------------------
 
     def collect(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        """Make a collector of a grid file, and remember it even if all its items are deselected."""
-        if file_path.name not in ("redline.yaml", "redline.yml") and not file_path.name.endswith(
-            (".redline.yaml", ".redline.yml")
-        ):
+        """Make a collector of a grid file, and remember it even if all its items are deselected.
+
+        pytest offers every file of a folder, also when only one of them was asked for: the others are not remembered.
+        """
+        if not is_grid(file_path):
             return None
         from pytest_redline.items import GridFile
 
-        self.record(str(file_path))
+        if any(parent.session.isinitpath(path) for path in (file_path, *file_path.parents)):
+            self.record(str(file_path))
         return GridFile.from_parent(parent, path=file_path)
 
     def record(self, path: str) -> GridRecord:
         """Record of a grid file, made on first use."""
         return self.records.setdefault(path, GridRecord(Path(path)))
 
+    def collected(self, session: pytest.Session) -> None:
+        """Note which candidates are to run; a worker tells its controller."""
+        if not self.records:
+            return
+        from pytest_redline.items import CandidateItem
+
+        for item in session.items:
+            if isinstance(item, CandidateItem):
+                self.record(str(item.path)).selected.add(item.configuration.label)
+        if self.is_worker:
+            met = {path: sorted(record.selected) for path, record in self.records.items()}
+            workerinput = self.config.workerinput  # type: ignore[attr-defined]
+            replace_file(Path(workerinput[_BOOK_KEY]) / workerinput["workerid"], json.dumps(met).encode())
+
+    def start_worker(self, node: Any) -> None:
+        """Tell a worker of pytest-xdist where to write what it meets."""
+        if self.book is None:
+            self.book = Path(tempfile.mkdtemp(prefix="redline-"))
+        node.workerinput[_BOOK_KEY] = str(self.book)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note why a grid file cannot be read."""
+        record = self.records.get(str(self.config.rootpath / report.nodeid))
+        if report.failed and record is not None:
+            record.refusal = str(report.longrepr)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the verdict that a report brings."""
+        """Note the verdict that a report brings, or why there is none."""
         payload = getattr(report, REPORT_KEY, None)
         if payload is None or self.is_worker:
             return
         from pytest_redline.certificate_schema import Certificate
 
         record = self.record(payload["path"])
+        if "refusal" in payload:
+            record.refusal = payload["refusal"]
+            return
         if "certificate" in payload:
             record.lines = payload["lines"]
             if record.certificate is None:
@@ -96,7 +138,7 @@ class Session:
     @staticmethod
     def status(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         """Category, letter and word of a candidate's outcome; None leaves it to pytest."""
-        if not hasattr(report, REPORT_KEY):
+        if not hasattr(report, REPORT_KEY) or report.when != "call":
             return None
         if report.passed:
             return "passed", ".", ("CERTIFIED", {"green": True})
@@ -106,134 +148,97 @@ class Session:
             return "not required", "n", ("NOT REQUIRED", {"yellow": True})
         return None
 
-    def receive_worker(self, output: Mapping[str, Any]) -> None:
-        """Note the grid files that a worker met."""
-        for path in output.get(WORKER_KEY, ()):
-            self.record(path)
-
     # -- at the end ---------------------------------------------------------------------------------------------
 
     def finish(self, session: pytest.Session) -> None:
-        """Judge what no item judged, write files, and set the exit status. Nothing unjudged may end green."""
+        """Judge what no item judged, write files, and decide the least exit status. Nothing unjudged may end green."""
         if self.is_worker:
-            self.config.workeroutput[WORKER_KEY] = list(self.records)  # type: ignore[attr-defined]
             return
+        self.read_book()
         if self.options.given and not self.records:
             self.problems.append(
                 f"{', '.join(self.options.given)} given, but no grid was collected; a grid is a file named "
-                "redline.yaml or *.redline.yaml under the paths that pytest was given"
+                "redline.yaml or *.redline.yaml (or .yml) under the paths that pytest was given"
             )
-            if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-                session.exitstatus = pytest.ExitCode.USAGE_ERROR
+            self.least = pytest.ExitCode.USAGE_ERROR
+        elif not self.config.option.collectonly:
+            complete = session.exitstatus in _GREEN
+            for record in self.records.values():
+                self.judge(record, complete)
+            if self.records and not self.options.partial:
+                from pytest_redline.publish import write
+
+                write(self)
+            if self.problems or any(record.problems or any(record.failed.values()) for record in self.records.values()):
+                self.least = pytest.ExitCode.TESTS_FAILED
+        session.exitstatus = self.at_least(session.exitstatus)
+
+    def at_least(self, status: int | pytest.ExitCode) -> int | pytest.ExitCode:
+        """Exit status that a session may end with, where it would end with another."""
+        return self.least if self.least is not None and status in _GREEN else status
+
+    def read_book(self) -> None:
+        """Read what workers wrote."""
+        if self.book is None:
             return
-        if self.config.option.collectonly:
-            return
-        undecided = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        for record in self.records.values():
-            self.judge(record, complete=undecided)
-        if not self.options.partial:
-            self.write()
-        if undecided and (
-            self.problems or any(record.problems or any(record.failed.values()) for record in self.records.values())
-        ):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for page in sorted(self.book.iterdir()):
+            if not page.name.startswith("."):
+                for path, labels in json.loads(page.read_bytes()).items():
+                    self.record(path).selected.update(labels)
+        shutil.rmtree(self.book, ignore_errors=True)
 
     def judge(self, record: GridRecord, complete: bool) -> None:
         """Find required candidates that are not certified and whose item did not run, or was made to pass.
 
         Where no item of the grid ran, its verdicts come from the known outcomes, if the session is ``complete``: one
-        that already failed or was interrupted needs no further reason. A partial run judges the items that ran only.
+        that already failed or was interrupted needs no further reason. A partial run judges what was selected only.
         """
         if record.certificate is None and complete and not self.options.partial:
-            from pytest_redline.gate import certificate_of
-
-            try:
-                grid = self.options.load(record.path)
-                forget_certificate(self.options.report, grid.name)
-                record.lines = {each.label: each.line for each in grid.configurations}
-                record.certificate = certificate_of(grid)
-            except RedlineError as error:
-                record.problems += [f"not judged: {problem}" for problem in error.problems]
+            self.judge_from_known_outcomes(record)
+        if record.certificate is not None and not record.changed:
+            record.changed = files_changed(record.path, record.certificate)
         if record.changed:
             record.problems.append(
-                f"{self.shown(record)}: its outcomes changed while the session ran, so no certificate is written"
+                f"{self.shown(record)}: outcomes, grid or serving file changed while the session ran, so no "
+                "certificate is written"
             )
-        if record.certificate is not None:
-            failing = record.certificate.failing
-            unseen = [] if self.options.partial else [label for label in failing if label not in record.failed]
-            passed = [label for label in failing if record.failed.get(label) is False]
-            for labels, how in ((unseen, "not among the tests that ran"), (passed, "its test did not fail")):
-                if labels:
-                    record.problems.append(
-                        f"{self.shown(record)}: required and not certified, though {how}: {', '.join(labels)}"
-                    )
+        failing: tuple[str, ...] = record.certificate.failing if record.certificate is not None else ()
+        unseen = [label for label in failing if label not in record.failed]
+        if self.options.partial:
+            unseen = sorted(record.selected - set(record.failed)) if complete else []
+        passed = [label for label in failing if record.failed.get(label) is False]
+        for labels, problem in (
+            (
+                unseen,
+                "selected and never judged"
+                if self.options.partial
+                else "required and not certified, though not among the tests that ran",
+            ),
+            (passed, "required and not certified, though its test did not fail"),
+        ):
+            if labels:
+                record.problems.append(f"{self.shown(record)}: {problem}: {', '.join(labels)}")
 
-    def write(self) -> None:
-        """Write the report files and the step summary of GitHub Actions."""
-        done = [
-            (record, record.certificate)
-            for record in self.records.values()
-            if record.certificate is not None and not record.changed
-        ]
+    def judge_from_known_outcomes(self, record: GridRecord) -> None:
+        """Certify a grid of which no item ran; nothing is served for it."""
+        from pytest_redline.gate import Live, certificate_of
+
         try:
-            if self.options.report is not None:
-                self.write_reports(self.options.report, done)
-            summary = os.environ.get("GITHUB_STEP_SUMMARY")
-            if summary and done:
-                from pytest_redline.report.markdown import step_summary
+            grid = self.options.load(record.path)
+            forget_certificate(self.options.report, grid.name)
+            record.lines = {each.label: each.line for each in grid.configurations}
+            known = Live(self.options.store, self.options.device, generate=False)
+            record.certificate = certificate_of(grid, known)
+        except RedlineError as error:
+            record.refusal = str(error)
+            record.problems += [f"not judged: {problem}" for problem in error.problems]
 
-                with open(summary, "a", encoding="utf-8") as stream:
-                    stream.write(step_summary([certificate for _, certificate in done]))
-        except (OSError, RedlineError) as error:
-            self.problems.append(f"the report cannot be written: {error}")
-
-    def write_reports(self, folder: Path, done: list[tuple[GridRecord, Certificate]]) -> None:
-        """Write ``NAME.certificate.json`` and ``NAME.md`` of each grid; two grids of one name get neither."""
-        from pytest_redline.certificate import to_bytes
-        from pytest_redline.report.markdown import render
-
-        by_name: dict[str, list[tuple[GridRecord, Certificate]]] = {}
-        for record, certificate in done:
-            by_name.setdefault(certificate.name, []).append((record, certificate))
-        for name, same in by_name.items():
-            if len(same) > 1:
-                paths = " and ".join(self.shown(record) for record, _ in same)
-                self.problems.append(f"{paths} are both named {name!r}, so their reports would overwrite each other")
-                forget_certificate(folder, name)
-                continue
-            certificate = same[0][1]
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_file(folder / f"{name}.md", render(certificate).encode())
-            replace_file(folder / f"{name}.certificate.json", to_bytes(certificate))
-            self.written.add(folder / f"{name}.certificate.json")
-
-    def summarize(self, reporter: pytest.TerminalReporter) -> None:
-        """Print the tables, what else keeps the gate closed, and annotations; nothing where there is no grid."""
-        problems = [*self.problems, *(problem for record in self.records.values() for problem in record.problems)]
-        shown = [(record, record.certificate) for record in self.records.values() if record.certificate is not None]
-        if not (problems or shown):
-            return
-        from pytest_redline.report.annotations import workflow_commands
-        from pytest_redline.report.terminal import render
-
-        reporter.write_sep("=", "redline")
-        for _, certificate in shown:
-            for line in render(certificate, max(reporter._tw.fullwidth, 80), reporter.hasmarkup).splitlines():
-                reporter.write_line(line)  # one by one: on a terminal of few letters pytest escapes line breaks too
-            path = self.options.report and self.options.report / f"{certificate.name}.certificate.json"
-            if path in self.written:
-                reporter.write_line(f"Certificate: {os.path.relpath(path)} ({certificate.digest[:19]})")
-            if self.options.partial:
-                reporter.write_line("Partial run (--redline-partial): no certificate is written")
-            reporter.write_line("")
-        for problem in problems:
-            reporter.write_line(f"redline: {problem}", red=True)
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            root = os.environ.get("GITHUB_WORKSPACE") or self.config.rootpath
-            for record, certificate in shown:
-                shown_path = Path(os.path.relpath(record.path, root)).as_posix()
-                for line in workflow_commands(certificate, shown_path, record.lines):
-                    reporter.write_line(line)
+    @property
+    def has_news(self) -> bool:
+        """Is there anything to print at the end."""
+        return bool(self.problems) or any(
+            record.certificate or record.refusal or record.problems for record in self.records.values()
+        )
 
     def shown(self, record: GridRecord) -> str:
         """Path of a grid file as its test ids have it."""
@@ -241,6 +246,21 @@ class Session:
 
 
 SESSION = pytest.StashKey[Session]()
+
+
+def files_changed(path: Path, certificate: Certificate) -> bool:
+    """Do the grid and its serving file hold other bytes now than those that were judged."""
+    records = (certificate.provenance.grid, certificate.provenance.serving_file)
+    for record in records:
+        if record is None:
+            continue
+        try:
+            content = (path.parent / record.path).read_bytes()
+        except OSError:
+            return True
+        if hashlib.sha256(content).hexdigest() != record.sha256:
+            return True
+    return False
 
 
 def forget_certificate(folder: Path | None, name: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import Any
 
 from pytest_redline.certificate_schema import PromptSet, StatedConfiguration, StatedGroups, Statement
@@ -11,13 +12,18 @@ from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 
 
-def state(grid: Grid, outcomes: Outcomes) -> Statement:
-    """The statement and its hash: all that was fixed before the data, and nothing of the outcomes."""
-    content = Statement(
+def state(grid: Grid, outcomes: Outcomes, content: str | None = None) -> Statement:
+    """The statement and its hash: all that was fixed before the data, and nothing of the outcomes.
+
+    ``content`` is a hash of what the prompts say and what answers are expected, where that is known.
+    """
+    claim = Statement(
         hash="",
         prompts=PromptSet(
             n=len(outcomes.prompts),
             sha256=sha256_of(list(outcomes.prompts)),
+            content=content,
+            sample=grid.sample._asdict() if grid.sample else None,
             population=grid.population,
         ),
         grader=grid.grader,
@@ -29,15 +35,16 @@ def state(grid: Grid, outcomes: Outcomes) -> Statement:
         if grid.groups and outcomes.groups
         else None,
     )
-    return content.model_copy(update={"hash": sha256_of(content.model_dump(mode="json", exclude={"hash"}))})
+    return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 
 
 def promise(statement: Statement) -> str:
     """What a certificate promises, on what assumption."""
-    budget = "its budget" if statement.groups and statement.groups.alpha else f"{statement.alpha:g}"
+    budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
+    share = 100 * (1 - Decimal(repr(statement.delta)))
     return (
         f"If these {statement.prompts.n:,} prompts are an independent random draw from {statement.prompts.population}, "
-        f"then in at least {100 * (1 - statement.delta):g} % of such draws (of prompts and decoding randomness) no "
+        f"then in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no "
         f"configuration marked certified has joint risk above {budget} there, for statement {statement.hash[:12]} "
         "fixed before the outcomes."
     )

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
-from pytest_redline.certificate_schema import Certificate
+from pytest_redline.certificate_schema import Certificate, Cost
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
+    KNOWN_MEASURES,
     Columns,
     Configuration,
     CorrectColumn,
@@ -24,15 +29,23 @@ from pytest_redline.grid import (
     Grid,
     Groups,
     RecordedSource,
+    Sample,
     Serving,
 )
+from pytest_redline.grid_schema import NAME_PATTERN
+from pytest_redline.labels import label_problem
+from pytest_redline.outcomes import Outcomes, natural_key
 from pytest_redline.packing import unpack
 from pytest_redline.paths import display
+from pytest_redline.text import on_one_line, spelled
 
 _RESAMPLED = ("net_accuracy_interval", "gain_interval")
 _RESAMPLED_SLACK = 0.1  # of an interval's width: another numpy may draw other resamples
 _ROUNDING = 1e-9
-_TAKEN_AS_GIVEN = ("provenance", "digest", "redline_certificate")
+# Outcomes are what everything else is computed from, and zlib may be another that compresses otherwise.
+_TAKEN_AS_GIVEN = ("provenance", "outcomes", "digest", "redline_certificate")
+_NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)])
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def verify(path: Path) -> Certificate:
@@ -51,28 +64,27 @@ def verify(path: Path) -> Certificate:
         raise CertificateError(f"{name}: cannot be read ({error.strerror or error})") from None
     try:
         data = json.loads(content, parse_constant=_refuse_constant)
+        if hidden := _control_characters(data):
+            raise _refusal(name, [f"{place}: holds a control character" for place in hidden])
         certificate = Certificate.model_validate(data)
     except ValidationError as error:
-        raise CertificateError(
-            [f"{name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        ) from None
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise _refusal(name, faults) from None
     except (ValueError, RecursionError) as error:
-        raise CertificateError(f"{name}: not a certificate ({str(error).splitlines()[0]})") from None
+        raise _refusal(name, [f"not a certificate ({_reason(error)})"]) from None
     problems = []
     try:
         if digest(certificate) != certificate.digest:
-            problems.append(
-                f"{name}: the digest is not that of the content: the certificate was changed after it was made"
-            )
+            problems.append("the digest is not that of the content: the certificate was changed after it was made")
         elif to_bytes(certificate) != content:
-            problems.append(f"{name}: not the bytes that were written: the file was changed after it was made")
-        problems += [f"{name}: {problem}" for problem in differences(certificate)]
+            problems.append("not the bytes that were written: the file was changed after it was made")
+        problems += differences(certificate)
     except RedlineError as error:
-        problems += [f"{name}: {problem}" for problem in error.problems]
-    except (ValueError, ArithmeticError) as error:  # numbers that no certificate was ever made from
-        problems.append(f"{name}: cannot be computed again ({str(error).splitlines()[0]})")
+        problems += error.problems
+    except (ValueError, ArithmeticError, RecursionError) as error:  # values that no certificate was ever made from
+        problems.append(f"cannot be computed again ({_reason(error)})")
     if problems:
-        raise CertificateError(problems)
+        raise _refusal(name, problems)
     return certificate
 
 
@@ -86,7 +98,14 @@ def differences(certificate: Certificate) -> list[str]:
     """
     grid = _grid(certificate)
     outcomes = unpack(certificate.outcomes, grid.labels)
-    again = certify(grid, outcomes, provenance=certificate.provenance, intervals=bool(certificate.bootstrap))
+    _check_ids(outcomes)
+    again = certify(
+        grid,
+        outcomes,
+        provenance=certificate.provenance,
+        content=certificate.statement.prompts.content,
+        sharing=certificate.sharing,
+    )
     said, computed = certificate.model_dump(mode="json"), again.model_dump(mode="json")
     for key in _TAKEN_AS_GIVEN:
         del said[key], computed[key]
@@ -96,12 +115,31 @@ def differences(certificate: Certificate) -> list[str]:
         if warning not in said.get("warnings", [])
     ]
     del said["warnings"]
-    _compare(said, computed, "", found)
+    if certificate.sharing is not None:
+        charged = int(outcomes.measures["forwards"].sum()) if "forwards" in outcomes.measures else 0
+        if certificate.sharing.forwards_charged != charged:
+            found.append(
+                f"sharing.forwards_charged: says {certificate.sharing.forwards_charged}, outcomes give {charged}"
+            )
+    recorded = certificate.provenance.versions.get("numpy", "")
+    same_draws = recorded.split(".")[:2] == np.__version__.split(".")[:2]
+    _compare(said, computed, "", found, 0.0 if same_draws else _RESAMPLED_SLACK)
     return found
 
 
+def _check_ids(outcomes: Outcomes) -> None:
+    """Refuse prompts and groups that no source hands over."""
+    prompts = outcomes.prompts
+    if any(not prompt.strip() or _SURROGATE.search(prompt) for prompt in prompts):
+        raise CertificateError("outcomes.prompts: an id is blank or holds half a character")
+    if list(prompts) != sorted(prompts, key=natural_key):
+        raise CertificateError("outcomes.prompts: not in natural order")
+    if not all(on_one_line(group) for group in set(outcomes.groups or ())):
+        raise CertificateError("outcomes.groups: the name of a group holds a control character")
+
+
 def _grid(certificate: Certificate) -> Grid:
-    """The grid that a certificate states."""
+    """The grid that a certificate states; refuses what no grid file can state."""
     statement, cost = certificate.statement, certificate.cost
     rows = {row.label: row for row in certificate.configurations}
     labels = [each.label for each in statement.configurations]
@@ -110,7 +148,19 @@ def _grid(certificate: Certificate) -> Grid:
     for name, label in (("reference", statement.reference), ("serving", certificate.serving)):
         if label is not None and label not in rows:
             raise CertificateError(f"{name}: {label!r} is not one of the configurations")
-    measure = None if cost is None else CostMeasure(**cost.model_dump())
+    try:
+        _NAME.validate_python(certificate.name)
+    except ValidationError:
+        raise CertificateError(f"name: {certificate.name!r} cannot name a grid") from None
+    for label in labels:
+        if problem := label_problem(label):
+            raise CertificateError(f"configurations: {problem}")
+    sample = statement.prompts.sample
+    if sample is not None and (sample.keys() != {"n", "seed"} or sample["n"] != statement.prompts.n):
+        raise CertificateError("statement.prompts.sample: not a draw of these prompts")
+    measure = None if cost is None else _measure(cost)
+    if measure is not None and rows[statement.reference].cost is None:
+        raise CertificateError(f"configurations[{statement.reference}].cost: is missing, and is the reference's")
     configurations = tuple(
         Configuration(
             each.label,
@@ -122,8 +172,6 @@ def _grid(certificate: Certificate) -> Grid:
         for each in statement.configurations
     )
     if measure is not None and not measure.declared:
-        if measure.numerator is None:
-            raise CertificateError("cost.numerator: is missing")
         missing = [name for name in measure.measures if name not in certificate.outcomes.measures]
         if missing:
             raise CertificateError(f"outcomes.measures: {', '.join(missing)} is missing")
@@ -137,28 +185,53 @@ def _grid(certificate: Certificate) -> Grid:
         source=RecordedSource(None, Columns(correct=CorrectColumn(""))),
         cost=measure,
         population=statement.prompts.population,
+        sample=None if sample is None else Sample(**sample),
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,
     )
 
 
-def _compare(said: Any, computed: Any, path: str, found: list[str]) -> None:
+def _measure(cost: Cost) -> CostMeasure:
+    """The measure that a certificate states; refuses one that is not what its name stands for."""
+    numerator, _, denominator = (part.strip() or None for part in cost.name.partition("/"))
+    known = KNOWN_MEASURES.get(cost.name)
+    named = known or CostMeasure(cost.name, cost.better, "ratio_of_sums", numerator, denominator)
+    if cost.declared:
+        named = replace(named, numerator=None, denominator=None, declared=True)
+    elif named.numerator is None:
+        raise CertificateError(f"cost.name: {cost.name!r} names no measure")
+    else:
+        named = replace(named, pool=cost.pool)
+    stated = CostMeasure(**cost.model_dump())
+    wrong = [
+        f"cost.{key}: says {getattr(stated, key)!r}, {cost.name} has {getattr(named, key)!r}"
+        for key in ("better", "pool", "numerator", "denominator")
+        if getattr(stated, key) != getattr(named, key)
+    ]
+    if wrong:
+        raise CertificateError(wrong)
+    return stated
+
+
+def _compare(said: Any, computed: Any, path: str, found: list[str], share: float) -> None:
+    """Note every difference; bounds of a resampled interval may differ by this share of its width."""
     if isinstance(said, dict) and isinstance(computed, dict):
         for key in [*said, *(key for key in computed if key not in said)]:
             inner = f"{path}.{key}" if path else key
             if key not in said or key not in computed:
                 found.append(f"{inner}: {'is missing' if key not in said else 'does not follow from the outcomes'}")
             elif key in _RESAMPLED and said[key] is not None and computed[key] is not None:
-                slack = _RESAMPLED_SLACK * (computed[key][1] - computed[key][0]) + _ROUNDING
+                low, high = computed[key]
+                slack = share * (high - low) + _ROUNDING * max(1, abs(low), abs(high))
                 if any(abs(left - right) > slack for left, right in zip(said[key], computed[key], strict=True)):
                     found.append(f"{inner}: says {said[key]}, the outcomes give {computed[key]}")
             else:
-                _compare(said[key], computed[key], inner, found)
+                _compare(said[key], computed[key], inner, found, share)
     elif isinstance(said, list) and isinstance(computed, list) and len(said) == len(computed):
         for index, (left, right) in enumerate(zip(said, computed, strict=True)):
             name = left.get("label", left.get("name")) if isinstance(left, dict) else None
-            _compare(left, right, f"{path}[{name or index}]", found)
+            _compare(left, right, f"{path}[{name or index}]", found, share)
     elif isinstance(said, float) and isinstance(computed, float):
         if not math.isclose(said, computed, rel_tol=_ROUNDING, abs_tol=1e-300):
             found.append(f"{path}: says {said!r}, the outcomes give {computed!r}")
@@ -169,6 +242,31 @@ def _compare(said: Any, computed: Any, path: str, found: list[str]) -> None:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _control_characters(data: Any) -> list[str]:
+    """Where JSON data holds a control character, in keys as well."""
+    found, pending = [], [("", data)]
+    while pending:  # no recursion: data may be nested as deeply as it can be read
+        place, value = pending.pop()
+        if isinstance(value, dict):
+            for key, each in value.items():
+                inner = f"{place}.{key}" if place else key
+                pending += [(inner, key), (inner, each)]
+        elif isinstance(value, list):
+            pending += [(f"{place}[{index}]", each) for index, each in enumerate(value)]
+        elif isinstance(value, str) and not on_one_line(value):
+            found.append(place)
+    return found[::-1]
+
+
+def _refusal(name: str, problems: Sequence[str]) -> CertificateError:
+    """The error of a file: one line for each problem, whatever stands in the certificate."""
+    return CertificateError([spelled(f"{name}: {problem}") for problem in problems])
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _refuse_constant(word: str) -> float:

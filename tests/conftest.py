@@ -8,12 +8,6 @@ import pytest
 from gate_runner import Gate
 
 # Sessions inside this process forget what they import, and numpy can be imported once only.
-import pytest_redline.cli
-import pytest_redline.gate
-import pytest_redline.items
-import pytest_redline.report.annotations
-import pytest_redline.report.markdown
-import pytest_redline.report.terminal  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

@@ -56,6 +56,7 @@ class Gate:
         grid = {
             "redline": 1,
             "name": file.split(".")[0],
+            "population": "made-up prompts",
             "alpha": 0.1,
             "source": {"outcomes": recording},
             "reference": labels[0],

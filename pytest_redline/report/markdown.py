@@ -9,6 +9,7 @@ import numpy as np
 from pytest_redline.certificate_schema import Certificate, GroupResult
 from pytest_redline.packing import unpack
 from pytest_redline.report import words
+from pytest_redline.text import spelled
 
 _MOST_VIOLATIONS = 20  # prompts listed for each configuration
 _STEP_SUMMARY_BYTES = 900_000  # GitHub drops a step's whole summary over 1 MiB
@@ -43,6 +44,11 @@ def step_summary(certificates: Sequence[Certificate]) -> str:
     return "\n".join(parts)
 
 
+def refused(path: str, refusal: str) -> str:
+    """Make the report of a grid that cannot be judged."""
+    return f"## Redline {spelled(path)}: could not be judged\n\n```text\n{refusal}\n```\n"
+
+
 def _heading(certificate: Certificate) -> str:
     passed = not certificate.failing
     status = "passed" if passed else "NOT passed: " + ", ".join(f"`{label}`" for label in certificate.failing[:8])
@@ -54,18 +60,20 @@ def _heading(certificate: Certificate) -> str:
 
 
 def _table(certificate: Certificate) -> str:
-    cost = f" {_cell(certificate.cost.name)} |" if certificate.cost else ""
+    cost = f" {_code(certificate.cost.name)} |" if certificate.cost else ""
     lines = [
-        f"| | configuration |{cost} gain | k/n | risk, at most | p | net points | gained | verdict |",
-        "|---|---|" + ("---:|" if cost else "") + "---:|---:|---:|---:|---:|---:|---|",
+        f"| | configuration |{cost} gain | k/n | risk | risk at most | p | net points | gained | verdict |",
+        "|---|---|" + ("---:|" if cost else "") + "---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in certificate.configurations:
-        marks = ("deployed " if row.label == certificate.deployed else "") + ("required" if row.required else "")
+        marks = ("fastest certified " if row.label == certificate.deployed else "") + (
+            "required" if row.required else ""
+        )
         shown_cost = f" {words.number(row.cost)} |" if cost else ""
         gain = words.NONE if row.verdict == "reference" else words.gain(row.gain)
         lines.append(
             f"| {marks.strip()} | `{row.label}` |{shown_cost} {gain}{words.interval(row.gain_interval, 100)} | "
-            f"{words.share(row.k, row.n)} | {row.joint_risk:.4f}, {words.upper(row.risk_upper_simultaneous)} | "
+            f"{words.share(row.k, row.n)} | {row.joint_risk:.4f} | {words.upper(row.risk_upper_simultaneous)} | "
             f"{words.p_value(row.p)} | {words.points(row.net_accuracy)}{words.interval(row.net_accuracy_interval)} | "
             f"{row.gained} | {words.verdict(row)} |"
         )
@@ -86,14 +94,14 @@ def _sections(certificate: Certificate) -> list[str]:
     sections += [_group(certificate, group) for group in certificate.groups]
     sections.append(_frontier(certificate))
     if certificate.warnings:
-        sections.append("### Warnings\n\n" + "\n".join(f"- {warning}" for warning in certificate.warnings))
+        sections.append("### Warnings\n\n" + "\n".join(f"- {spelled(warning)}" for warning in certificate.warnings))
     return sections
 
 
 def _group(certificate: Certificate, group: GroupResult) -> str:
     budget = "no budget of its own" if group.alpha is None else f"budget {group.alpha:g}"
     lines = [
-        f"### Group {group.name} ({group.n:,} prompts, {budget})",
+        f"### Group {_code(group.name)} ({group.n:,} prompts, {budget})",
         "",
         "| configuration | gain | k/n | risk | p | net points | gained |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -141,7 +149,7 @@ def _violations(certificate: Certificate) -> list[str]:
         prompts = [outcomes.prompts[position] for position in np.flatnonzero(violated[labels.index(label)])]
         if not prompts:
             continue
-        listed = ", ".join(f"`{prompt}`" for prompt in prompts[:_MOST_VIOLATIONS])
+        listed = ", ".join(_code(prompt) for prompt in prompts[:_MOST_VIOLATIONS])
         more = f", and {len(prompts) - _MOST_VIOLATIONS:,} more" if len(prompts) > _MOST_VIOLATIONS else ""
         texts.append(
             f"<details><summary>{words.counted(len(prompts), 'prompt')} right with {certificate.reference} and wrong "
@@ -152,7 +160,7 @@ def _violations(certificate: Certificate) -> list[str]:
 
 def _promise(certificate: Certificate) -> str:
     return (
-        f"**What is promised.** {certificate.promise}\n\n"
+        f"**What is promised.** {spelled(certificate.promise)}\n\n"
         "**What is not.** It is not the probability that a certified configuration is safe, and it covers neither "
         "gains nor the words undecided and breach.\n\n"
         f"Statement `{certificate.statement.hash}`, digest `{certificate.digest}`; check with "
@@ -160,5 +168,7 @@ def _promise(certificate: Certificate) -> str:
     )
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _code(text: str) -> str:
+    """Text of a recording as a code span: nothing in it is markdown, whatever it holds."""
+    safe = spelled(text).replace("`", "'").replace("|", "\\|")
+    return f"`{safe}`"

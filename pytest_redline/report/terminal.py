@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pytest_redline.certificate_schema import Certificate, ConfigurationResult
 from pytest_redline.report import words
+from pytest_redline.text import spelled
 
 _MOST_ROWS = 60
 _STYLES = {"reference": "bold", "certified": "green", "inert": "yellow", "undecided": "yellow", "breach": "red"}
@@ -59,15 +60,18 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     console.print(_table(columns, rows))
     if hidden:
         console.print(f"... and {words.counted(hidden, 'configuration')} more; --redline-report=DIR lists all")
+    budgets = [f"{spelled(group.name)} {group.alpha:g}" for group in certificate.groups if group.alpha is not None]
+    if budgets:
+        console.print(f"budgets: all {certificate.alpha:g}, {', '.join(budgets)}; p is the largest over them")
     if any(row.label == certificate.deployed or row.required for row in rows):
-        console.print(Text("> deployed   * required", style="dim"))
+        console.print(Text("> fastest certified   * required", style="dim"))
     passed = not certificate.failing
     console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
         console.print(line)
-    console.print(Text(f"Promise: {certificate.promise}"))
+    console.print(Text(f"Promise: {spelled(certificate.promise)}"))
     for warning in certificate.warnings:
-        console.print(Text(f"Warning: {warning}", style="yellow"))
+        console.print(Text(f"Warning: {spelled(warning)}", style="yellow"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -143,8 +147,8 @@ def _details(certificate: Certificate) -> list[Text]:
         budget = "" if group.alpha is None else f", budget {group.alpha:g}, p {words.p_value(part.p or 0.0)}"
         lines.append(
             Text(
-                f"{row.label} in group {group.name}: {words.share(part.k, group.n)} = {part.joint_risk:.3f}{budget}, "
-                f"net {words.points(part.net_accuracy)} points"
+                f"{row.label} in group {spelled(group.name)}: {words.share(part.k, group.n)} = "
+                f"{part.joint_risk:.3f}{budget}, net {words.points(part.net_accuracy)} points"
             )
         )
     return lines

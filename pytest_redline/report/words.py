@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from pytest_redline.certificate_schema import Certificate, ConfigurationResult
+from pytest_redline.text import spelled
 
 NONE = "-"
+_MOST_NAMED = 8
 
 
 def p_value(p: float) -> str:
@@ -76,27 +78,45 @@ def verdict(row: ConfigurationResult) -> str:
     return "inert" if row.inert and row.certified else row.verdict
 
 
+def speedup(certificate: Certificate, row: ConfigurationResult) -> str:
+    """Say how much faster than the reference a row is, and by what measure; empty where that is not known."""
+    cost, base = certificate.cost, certificate.row(certificate.reference)
+    if cost is None or row.gain is None:
+        return ""
+    spread = interval(row.gain_interval, 100)
+    if cost.better == "higher":
+        return f"{gain(row.gain)}{spread} {spelled(cost.name)} over {base.label}"
+    return (
+        f"{1 + row.gain:.2f}x as fast as {base.label} ({gain(row.gain)}{spread}; {spelled(cost.name)} "
+        f"{number(row.cost)} instead of {number(base.cost)})"
+    )
+
+
 def decision(certificate: Certificate) -> str:
-    """Say in a sentence or two what may be deployed, and whether what is served may."""
+    """Say in a sentence or two what is not certified, what may be deployed, and whether what is served may."""
     deployed = certificate.row(certificate.deployed)
     sentences = []
-    if certificate.deployed == certificate.reference:
+    if certificate.failing:
+        labels = ", ".join(certificate.failing[:_MOST_NAMED])
+        more = f" and {len(certificate.failing) - _MOST_NAMED} more" if len(certificate.failing) > _MOST_NAMED else ""
+        served = "What is served is not certified" if certificate.serving in certificate.failing else "Not certified"
+        sentences.append(f"{served}: {labels}{more}.")
+    if certificate.cost is None:
+        sentences.append("No cost is known, so none is preferred to the reference.")
+    elif certificate.deployed == certificate.reference:
         sentences.append(f"Deploy the reference {certificate.reference}: no faster configuration is certified.")
     else:
-        cost = certificate.cost.name if certificate.cost else "cost"
         sentences.append(
-            f"Deploy {deployed.label}: {gain(deployed.gain)}{interval(deployed.gain_interval, 100)} {cost} over "
-            f"{certificate.reference}, net accuracy {points(deployed.net_accuracy)} "
-            f"points{interval(deployed.net_accuracy_interval)}."
+            f"Deploy {deployed.label}: {speedup(certificate, deployed)}, net accuracy "
+            f"{points(deployed.net_accuracy)} points{interval(deployed.net_accuracy_interval)}."
         )
-    if certificate.serving is not None and certificate.serving != certificate.deployed:
+    if certificate.serving is not None and certificate.serving not in certificate.failing:
         serving = certificate.row(certificate.serving)
-        state = "is the reference" if serving.verdict == "reference" else "is certified"
-        if not serving.certified:
-            state = f"is NOT certified ({serving.verdict})"
-        sentences.append(f"Served is {serving.label} ({gain(serving.gain)}), which {state}.")
-    elif certificate.serving is not None:
-        sentences.append("It is what this repository serves.")
+        state = "the reference" if serving.verdict == "reference" else "certified"
+        same = certificate.serving == certificate.deployed
+        sentences.append(
+            "It is what is served." if same else f"Served is {serving.label} ({gain(serving.gain)}), which is {state}."
+        )
     return " ".join(sentences)
 
 
@@ -118,28 +138,44 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     needed = row.needed
     assert needed is not None
     lines = [
-        f"{row.label} is not certified at alpha {certificate.alpha:g}: {row.verdict}",
-        f"  {row.k:,} of {counted(row.n, 'prompt')} right with {certificate.reference} and wrong with {row.label}: "
-        f"risk {row.joint_risk:.4f} (one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)}, "
-        f"{upper(row.risk_upper_simultaneous)})",
-        f"  exact p = {p_value(row.p)}, over the {needed.level:.3g} that Holm's correction allows it here",
+        f"{row.verdict}: {row.k:,} of {counted(row.n, 'prompt')} violated, alpha {certificate.alpha:g}",
+        f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
+        f"  one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)} and "
+        f"{upper(row.risk_upper_simultaneous)}",
+        f"  exact p = {p_over(row.p, needed.level)}; Holm allows {needed.level:.3g} here",
     ]
     for group in certificate.groups:
         part = next(each for each in group.configurations if each.label == row.label)
         if group.alpha is not None and part.p is not None and part.p > needed.level:
             lines.append(
-                f"  group {group.name}: {share(part.k, group.n)} = {part.joint_risk:.4f} against its budget "
-                f"{group.alpha:g}, p = {p_value(part.p)}"
+                f"  group {spelled(group.name)}: {share(part.k, group.n)} = {part.joint_risk:.4f} against its budget "
+                f"{group.alpha:g}, p = {p_over(part.p, needed.level)}"
             )
-    for name, fewer in needed.violations_fewer.items():
-        where = "" if name == "all" else f" in group {name}"
-        lines.append(f"  it would pass with {counted(fewer, 'violation')} fewer{where}")
+    fewer = [
+        f"{counted(number, 'violation')} fewer{'' if name == 'all' else f' in group {spelled(name)}'}"
+        for name, number in needed.violations_fewer.items()
+    ]
+    lines.append(f"  it would pass with {' and '.join(fewer)}")
     if row.verdict == "breach":
         lines.append("  its risk is above the budget: more prompts will not help")
     elif needed.prompts is None:
         lines.append("  its measured risk is not below the budget: more prompts are not expected to help")
     else:
         lines.append(
-            f"  or with about {needed.prompts:,} prompts in a new draw, if its risk is as measured (chance 0.8)"
+            f"  or with about {needed.prompts:,} prompts in a new draw (chance 0.8 if its risk is as measured)"
         )
     return lines
+
+
+def p_over(p: float, level: float) -> str:
+    """Print a p-value that exceeds a level with as many digits as it takes to see that.
+
+    >>> p_over(0.1003, 0.1), p_over(0.5, 0.1)
+    ('0.1003', '0.500')
+    """
+    text = p_value(p)
+    for digits in range(4, 17):
+        if "<" not in text and float(text) > level:
+            break
+        text = f"{p:.{digits}f}"
+    return text

@@ -6,6 +6,7 @@ Three shapes are read. *Long*: one file, a row for each configuration and prompt
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,33 @@ from typing import Final, Literal, NamedTuple
 
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Columns, RecordedSource
-from pytest_redline.outcomes import Outcomes, PromptList, Records, Rows, align, quoted
+from pytest_redline.outcomes import (
+    LARGEST,
+    SMALLEST,
+    Outcomes,
+    PromptList,
+    Records,
+    Rows,
+    align,
+    measurable,
+    quoted,
+    shown_id,
+)
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, FileBytes, Row, format_of, read_bytes, read_rows, suggestion
-from pytest_redline.sources.values import MISSING, as_id, as_number, as_text, lookup, output_hash, verdict_of
+from pytest_redline.sources.values import (
+    MISSING,
+    NO_GROUP,
+    alike,
+    as_id,
+    as_number,
+    as_text,
+    lookup,
+    loosely,
+    output_hash,
+    verdict_of,
+)
+from pytest_redline.text import on_one_line
 
 PLACE: Final = "{config}"  # stands for the label of a configuration in a column path
 COSTS: Final = ("tokens", "forwards")  # read wherever they are recorded
@@ -93,12 +117,15 @@ def load_recorded(
         contents[name] = content
     if problems:
         raise OutcomesError(problems)
-    reader = _Reader(source.columns, labels, measures, grouped=prompts is not None and prompts.groups is not None)
+    grouped = prompts is not None and prompts.groups is not None
+    reader = _Reader(source.columns, labels, measures, wide=wide, grouped=grouped)
     for (label, _), (name, content) in zip(files, contents.items(), strict=True):
-        reader.read(name, content.data, label, wide)
+        reader.read(name, content.data, label)
     records = reader.finish()
     hashes = tuple((name, content.sha256) for name, content in contents.items())
-    return Recorded(align(labels, records, prompts), hashes, (*warnings, *reader.warnings))
+    outcomes = align(labels, records, prompts)
+    twins = _twins(prompts.file if prompts else hashes[0][0], outcomes.prompts)
+    return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins))
 
 
 def read_prompts(path: Path, sha256: str | None = None, group: str = "group") -> PromptList:
@@ -112,7 +139,9 @@ def read_prompts(path: Path, sha256: str | None = None, group: str = "group") ->
     name, content = display(path), read_bytes(path, sha256)
     faults = Faults()
     lines: dict[str, int] = {}
-    columns: dict[str, list[str]] = {"prompt": [], group: []}
+    texts: list[str] = []
+    groups: list[str] = []
+    columns = [("prompt", texts), (group, groups)]
     for line, row in read_rows(name, content.data, faults):
         found = lookup(row, "id")
         prompt = as_id(found)
@@ -129,18 +158,20 @@ def read_prompts(path: Path, sha256: str | None = None, group: str = "group") ->
                 f"{name}:{line}: prompt {quoted(prompt)} stands on line {lines[prompt]} too; remove one of the two"
             )
         lines[prompt] = line
-        for column, values in columns.items():
+        for column, values in columns:
             text = as_text(lookup(row, column))
-            if text is not None:
-                values.append(text)
-    for column, values in columns.items():
+            if text is None:
+                continue
+            if values is groups and not on_one_line(text):
+                faults.add(f"{name}:{line} {column}: {quoted(text)} {NO_GROUP}")
+            values.append(text)
+    for column, values in columns:
         if values and len(values) < len(lines):
             faults.add(
                 f"{name}: {len(lines) - len(values):,} of {len(lines):,} prompts have no {column!r}; give all or none"
             )
     faults.check()
-    texts, groups = (tuple(values) or None for values in columns.values())
-    return PromptList(name, tuple(lines), texts, groups, content.sha256)
+    return PromptList(name, tuple(lines), tuple(texts) or None, tuple(groups) or None, content.sha256)
 
 
 class _Note(NamedTuple):
@@ -183,17 +214,24 @@ class _Tally:
 class _Reader:
     """Reads a recording file by file into `Records`; keeps the faults of rows until `finish`.
 
-    ``grouped``: the prompts file has the groups, so that the recording need not.
+    ``wide``: each row holds every configuration. ``grouped``: the prompts file has the groups, so that the recording
+    need not.
     """
 
-    def __init__(self, columns: Columns, labels: Sequence[str], needed: Sequence[str], *, grouped: bool) -> None:
+    def __init__(
+        self, columns: Columns, labels: Sequence[str], needed: Sequence[str], *, wide: bool, grouped: bool
+    ) -> None:
         self.columns = columns
         self.labels = labels
+        self.wide = wide
         self.warnings: list[str] = []
         self.faults = Faults()
         self.targets: list[_Target] = []
         self.required_measures = {*needed, *columns.measures}
-        self.measures = {name: columns.measures.get(name, name) for name in (*needed, *columns.measures, *COSTS)}
+        # In a row that holds every configuration, a column with a usual name would be the same for each of them.
+        usual = () if wide else COSTS
+        self.measures = {name: columns.measures.get(name, name) for name in (*needed, *columns.measures, *usual)}
+        self.output = columns.output if wide else columns.output or "output"
         self.notes = [
             _Note("texts", columns.prompt_text or "prompt_text", columns.prompt_text is not None),
             _Note("hashes", columns.prompt_hash or "prompt_hash", columns.prompt_hash is not None),
@@ -205,13 +243,15 @@ class _Reader:
         self.name = ""  # of the file at hand
         self.tallies: dict[str, _Tally] = {}  # of the file at hand
 
-    def read(self, name: str, data: bytes, label: str | None, wide: bool) -> None:
+    def read(self, name: str, data: bytes, label: str | None) -> None:
         """Read one file: that of ``label``, or of all configurations."""
         textual = format_of(name).kind == "csv"
         judge = verdict_of(self.columns.correct, textual=textual)
-        shared = Rows(name, None) if wide else None
+        shared = Rows(name, None) if self.wide else None
         held = self.labels if label is None else [label]
-        by_label = {each: self._target(each, shared or Rows(name, each), wide or label is not None) for each in held}
+        by_label = {
+            each: self._target(each, shared or Rows(name, each), self.wide or label is not None) for each in held
+        }
         everyone = list(by_label.values())
         self.targets += everyone
         self.name, self.tallies, notes = name, {}, self.notes
@@ -225,9 +265,9 @@ class _Reader:
                         target.measures = [each for each in target.measures if each.required or each.path in row]
                         if self.columns.output is None and target.output not in row:
                             target.output = None
-                if wide:
+                if self.wide:
                     self._warn_of_undeclared(row, judge)
-            if wide:
+            if self.wide:
                 targets = everyone
             else:
                 whose = self._whose(row, line, label)
@@ -285,7 +325,8 @@ class _Reader:
             for name, path in self.measures.items()
         ]
         record = Records(label, rows, measures={each.name: each.values for each in measures})
-        return _Target(record, place(self.columns.correct.path), place(self.columns.output or "output"), measures)
+        output = None if self.output is None else place(self.output)
+        return _Target(record, place(self.columns.correct.path), output, measures)
 
     def _whose(self, row: Row, line: int, label: str | None) -> str | None:
         """Return the configuration that a row belongs to, None where it names none."""
@@ -325,6 +366,8 @@ class _Reader:
             text = as_text(lookup(row, path))
             if text is None and required:
                 self._absent(path, row, line, "give every row one, or leave it out of columns")
+            if attribute == "groups" and text is not None and not on_one_line(text):
+                self.faults.add(f"{self.name}:{line} {path}: {quoted(text)} {NO_GROUP}")
             values: list[str | None] = getattr(rows, attribute)
             values.append(None if text is None else self.one_object.setdefault(text, text))
 
@@ -347,8 +390,8 @@ class _Reader:
         known = self.parts.setdefault(joined, tuple(parts))
         if known != tuple(parts):
             self.faults.add(
-                f"{self.name}:{line}: {quoted(parts)} and {quoted(known)} would both be prompt {joined}; ids are "
-                "joined by a slash; choose columns whose values hold none"
+                f"{self.name}:{line}: {quoted(parts)} and {quoted(known)} would both be prompt {shown_id(joined)}; ids "
+                "are joined by a slash; choose columns whose values hold none"
             )
         return self.one_object.setdefault(joined, joined)
 
@@ -362,7 +405,7 @@ class _Reader:
         if found is MISSING:
             self._absent(target.correct, row, line, "map columns.correct to the column that holds the verdict")
         elif verdict is None:
-            self.faults.add(f"{self.name}:{line} {target.correct}: {quoted(found)} {self._verdicts()}")
+            self.faults.add(f"{self.name}:{line} {target.correct}: {quoted(found)} {self._verdicts(found)}")
         elif not verdict and len(self.not_right) < 5:
             self.not_right.add(found)
         record.correct.append(bool(verdict))
@@ -373,10 +416,10 @@ class _Reader:
                     self._absent(path, row, line, f"map {name} under columns, or write `cost: unknown`")
                 continue
             number = as_number(found, textual)
-            if number is None or number < 0:
+            if number is None or not measurable(number):
                 self.faults.add(
-                    f"{self.name}:{line} {path}: {quoted(found)} is no measurement; allowed are finite numbers of at "
-                    "least 0; correct it, or leave the column out"
+                    f"{self.name}:{line} {path}: {quoted(found)} is no measurement; allowed are 0 and numbers from "
+                    f"{SMALLEST:g} to {LARGEST:g}; correct it, or leave the column out"
                 )
             else:
                 values.append(number)
@@ -387,10 +430,15 @@ class _Reader:
             elif self.columns.output is not None:
                 self._absent(target.output, row, line, "give every row one, or leave it out of columns")
 
-    def _verdicts(self) -> str:
+    def _verdicts(self, found: object) -> str:
         correct = self.columns.correct
         if correct.threshold is not None:
             return f"cannot be compared with the threshold {correct.threshold}; allowed are finite numbers; correct it"
+        if correct.equals is not None and alike(found, correct.equals):
+            return (
+                f"is {quoted(correct.equals)} in another spelling; allowed is one spelling of what is right; record it "
+                "in that of columns.correct"
+            )
         if correct.equals is not None:
             return (
                 f"cannot be compared with {quoted(correct.equals)}; allowed are text, number, true, false; correct it"
@@ -460,6 +508,23 @@ def _files(source: RecordedSource, labels: Sequence[str], logs: Mapping[str, Pat
     if problems:
         raise OutcomesError(problems)
     return [(label, logs[label]) for label in labels]
+
+
+def _twins(name: str, prompts: Sequence[str]) -> list[str]:
+    """Warn of ids that look like one and the same prompt, which would then count more than once."""
+    first: dict[str, str] = {}
+    pairs = [
+        (known, prompt)
+        for prompt in prompts
+        if (known := first.setdefault(re.sub(r"(?<![\d.])0+(?=\d)", "", loosely(prompt)), prompt)) != prompt
+    ]
+    if not pairs:
+        return []
+    more = f", and {len(pairs) - 1:,} more likewise" if len(pairs) > 1 else ""
+    return [
+        f"{name}: the ids {' and '.join(map(quoted, pairs[0]))} differ only in blanks, case, Unicode form or leading "
+        f"zeros{more}; a prompt counts once; if they stand for the same prompt, give it one id"
+    ]
 
 
 def _paths(columns: Columns) -> list[str]:

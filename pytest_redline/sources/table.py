@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -24,6 +25,8 @@ Row = dict[str, object]
 
 BOM: Final = b"\xef\xbb\xbf"
 GZIP_MAGIC: Final = b"\x1f\x8b"
+LONGEST_LINE: Final = 64 * 2**20  # bytes; a small gzip file can hold one line larger than the memory
+SEPARATORS: Final = {";": "`;`", "\t": "a tab", "|": "`|`"}
 LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 
 
@@ -147,13 +150,14 @@ def read_rows(name: str, data: bytes, faults: Faults) -> Iterator[tuple[int, Row
     Raises
     ------
     OutcomesError
-        The format is unknown, or a fault makes the rest unreadable: encoding, NUL bytes, gzip, quoting, the header,
-        no rows at all.
+        The format is unknown, or a fault makes the rest unreadable: encoding, NUL bytes, an endless line, gzip,
+        quoting, the header, no rows at all.
     """
-    kind, packed = format_of(name)
-    if not packed and data.startswith(GZIP_MAGIC):
+    form = format_of(name)
+    kind = form.kind
+    if not form.packed and data.startswith(GZIP_MAGIC):
         raise faults.fatal(f"{name}: holds gzip data, but its name says plain text; add .gz to the name")
-    lines = _lines(name, data, packed, faults)
+    lines = _lines(name, data, form, faults)
     rows = _csv_rows(name, lines, faults) if kind == "csv" else _json_rows(name, lines, faults)
     before = len(faults.texts)
     empty = True
@@ -165,13 +169,18 @@ def read_rows(name: str, data: bytes, faults: Faults) -> Iterator[tuple[int, Row
         raise faults.fatal(f"{name}: has {what}; a recording has at least one row; record it again")
 
 
-def _lines(name: str, data: bytes, packed: bool, faults: Faults) -> Iterator[str]:
+def _lines(name: str, data: bytes, form: Format, faults: Faults) -> Iterator[str]:
     """Yield the decoded lines, ends included; lines end where the bytes have a line feed, as editors count them."""
     plain = io.BytesIO(data)
-    stream = gzip.GzipFile(fileobj=plain) if packed else plain
-    number = 0
+    stream = gzip.GzipFile(fileobj=plain) if form.packed else plain
+    number, raw = 0, b"\n"
     try:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), start=1):
+            if len(raw) > LONGEST_LINE:
+                raise faults.fatal(
+                    f"{name}:{number}: the line is longer than {LONGEST_LINE // 2**20} MiB; a line holds one row, or "
+                    "one object; end each with a line break, or record less of it"
+                )
             try:
                 line = (raw.removeprefix(BOM) if number == 1 else raw).decode("utf-8")
             except UnicodeDecodeError as error:
@@ -185,6 +194,11 @@ def _lines(name: str, data: bytes, packed: bool, faults: Faults) -> Iterator[str
         raise faults.fatal(
             f"{name}: the gzip data is cut off or damaged {where} ({error}); compress or copy it again"
         ) from None
+    if form.kind == "csv" and not raw.endswith(b"\n"):
+        faults.add(
+            f"{name}:{number}: the last line does not end with a line break, so its last value may be cut off; allowed "
+            "are whole lines; add the line break if the file is whole, or else copy or record it again"
+        )
 
 
 def _csv_rows(name: str, lines: Iterator[str], faults: Faults) -> Iterator[tuple[int, Row]]:
@@ -207,6 +221,11 @@ def _csv_rows(name: str, lines: Iterator[str], faults: Faults) -> Iterator[tuple
                     "column; quote fields that hold commas or line breaks"
                 )
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise faults.fatal(
+                f"{name}:{start}: a carriage return stands within the line; allowed are lines that end with a line "
+                "feed, or with both; write the line ends so, and quote fields that hold a carriage return"
+            ) from None
         raise faults.fatal(
             f"{name}:{start}: bad quoting or an overlong field in the row that begins here ({error}); double the "
             "quotes inside quoted fields and close each, or record long texts as JSONL"
@@ -222,6 +241,12 @@ def _check_header(where: str, header: list[str], faults: Faults) -> None:
     for column in dict.fromkeys(header):
         if column.strip() and header.count(column) > 1:
             faults.add(f"{where}: column {column!r} stands {header.count(column)} times; allowed is once; rename one")
+    if len(header) == 1:
+        for found in [noun for separator, noun in SEPARATORS.items() if separator in header[0]][:1]:
+            faults.add(
+                f"{where}: one column, {header[0]!r}: the separator looks like {found}; allowed is a comma; write the "
+                "file with commas"
+            )
     faults.check()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from pytest_redline.grid import CorrectColumn
@@ -21,6 +23,7 @@ TEXT_VERDICTS: Final[Mapping[object, bool]] = {
     )
     for text in texts
 }
+NO_GROUP: Final = "is no group; allowed are texts without control characters, in UTF-8; correct it"
 
 
 def lookup(row: Row, path: str) -> object:
@@ -41,7 +44,7 @@ def lookup(row: Row, path: str) -> object:
 def as_id(value: object) -> str | None:
     """Return a prompt id or label as text; None for what is not one: no text, no integer, blank, or not encodable."""
     if type(value) is str:
-        return value if value and not value.isspace() and (value.isascii() or _encodable(value)) else None
+        return value if value and not value.isspace() and (value.isascii() or encodable(value)) else None
     return str(value) if type(value) is int else None
 
 
@@ -51,6 +54,25 @@ def as_text(value: object) -> str | None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
     return text if text and not text.isspace() else None
+
+
+def encodable(text: str) -> bool:
+    """Return whether a text can be written as UTF-8; JSON may hold lone surrogates, which cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def loosely(text: str) -> str:
+    """Return a text without what people do not see as a difference: surrounding blanks, case and Unicode form."""
+    return unicodedata.normalize("NFKC", text).strip().casefold()
+
+
+def alike(value: object, other: object) -> bool:
+    """Return whether two values mean the same to people: ``OK`` and ``ok``, true and ``"true "``, 1 and ``"1.0"``."""
+    return _meaning(str(value)) == _meaning(str(other))
 
 
 def as_number(value: object, textual: bool) -> float | None:
@@ -80,15 +102,16 @@ def verdict_of(column: CorrectColumn, textual: bool) -> Callable[[object], bool 
         return reaches
     if column.equals is not None:
         wanted = column.equals
+        same = _spells if textual and not isinstance(wanted, str) else _same
 
         def equals(value: object) -> bool | None:
-            if isinstance(value, str):
-                return None if not value or value.isspace() else value == wanted or (textual and _spells(value, wanted))
-            if isinstance(value, float) and math.isnan(value):
-                return None
             if value is MISSING or value is None or isinstance(value, (list, dict)):
                 return None
-            return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+            if (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not value.strip()):
+                return None
+            # Another spelling of what is right is no clear verdict: read as wrong, it would excuse candidates where
+            # it is the reference's.
+            return True if same(value, wanted) else None if alike(value, wanted) else False
 
         return equals
     verdicts = TEXT_VERDICTS if textual else VERDICTS
@@ -104,17 +127,19 @@ def output_hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
-def _spells(text: str, wanted: str | float | bool) -> bool:
+def _same(value: object, wanted: str | float | bool) -> bool:
+    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+
+
+def _spells(value: object, wanted: str | float | bool) -> bool:
     """Return whether the text of a CSV cell is a spelling of a truth value or number."""
     if isinstance(wanted, bool):
-        return text.lower() == str(wanted).lower()
-    return not isinstance(wanted, str) and as_number(text, textual=True) == wanted
+        return value in (str(wanted), str(wanted).lower(), str(wanted).upper())
+    return isinstance(value, str) and value == value.strip() and as_number(value, textual=True) == wanted
 
 
-def _encodable(text: str) -> bool:
-    """Return whether a text can be written as UTF-8; JSON may hold lone surrogates, which cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+@lru_cache(maxsize=1024)  # wrong answers are many, the values of a status few
+def _meaning(text: str) -> str | float:
+    text = loosely(text)
+    number = as_number({"true": "1", "false": "0"}.get(text, text), textual=True)
+    return text if number is None else number

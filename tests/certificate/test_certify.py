@@ -45,12 +45,12 @@ def test_equal_costs_deploy_the_one_declared_first():
     assert certify_counts(100, dict(reversed(counts.items())), costs=costs).deployed == "fast2"
 
 
-def test_reference_declared_first_wins_a_tie_and_declared_last_loses_it():
+def test_reference_wins_a_tie_wherever_it_is_declared():
     outcomes = violations(100, {"cand": 1})
     costs = {"ref": 1.0, "cand": 1.0}
     assert certify(make_grid(["ref", "cand"], costs=costs), outcomes, intervals=False).deployed == "ref"
     turned = replace(outcomes, configurations=("cand", "ref"), correct=outcomes.correct[::-1])
-    assert certify(make_grid(["cand", "ref"], costs=costs), turned, intervals=False).deployed == "cand"
+    assert certify(make_grid(["cand", "ref"], costs=costs), turned, intervals=False).deployed == "ref"
 
 
 def test_fastest_of_all_is_not_deployed_when_it_is_not_certified():
@@ -494,8 +494,8 @@ def test_stratum_over_alpha_is_warned_of_only_where_it_has_no_budget_and_the_row
     assert certify(with_budget, outcomes, intervals=False).warnings == []
 
 
-def test_notes_and_overrides_come_first_and_once():
-    grid = replace(make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0}), overrides=("replaced",))
+def test_notes_of_the_source_and_the_grid_come_first_and_once():
+    grid = replace(make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0}), notes=("replaced",))
     certificate = certify(grid, violations(100, {"cand": 0}), notes=["noted", "noted"], intervals=False)
     assert certificate.warnings == ["noted", "replaced"]
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_redline.errors import GridError
 from pytest_redline.grid import Configuration
 from pytest_redline.grid_file import load_grid
-from pytest_redline.serving_file import match_serving_file
+from pytest_redline.serving_file import _distances, match_serving_file
 
 Match = Callable[..., tuple[str | None, list[str]]]
 SLOW, FAST = {"accept": 0.95, "size": 4}, {"accept": 0.85, "size": 4}
@@ -41,9 +41,13 @@ def match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Match:
     [
         ("serve.yaml", "dllm: {threshold: 0.85, buffer: 4}\nmodel: x\n"),
         ("serve.yml", "dllm:\n  threshold: .85\n  buffer: 4\n"),
-        ("serve.conf", "dllm: {threshold: 85e-2, buffer: 4}\n"),
+        ("serve.conf", "dllm: {threshold: 0.85, buffer: 4}\n"),
+        ("SERVE.YAML", "dllm: {threshold: 0.85, buffer: 4}\n"),
         ("serve.json", '{"dllm": {"threshold": 0.85, "buffer": 4}, "model": "x"}'),
         ("serve.toml", 'model = "x"\n[dllm]\nthreshold = 0.85\nbuffer = 4\n'),
+        ("SERVE.TOML", "dllm.threshold = 0.85\ndllm.buffer = 4\n"),
+        ("serve.JSON", '{"dllm": {"threshold": 85e-2, "buffer": 4}}'),
+        ("serve.json", b'\xef\xbb\xbf{"dllm": {"threshold": 0.85, "buffer": 4}}'),
     ],
 )
 def test_yaml_json_and_toml_are_matched_by_their_mapped_keys(match, name, content):
@@ -81,13 +85,63 @@ def test_different_values_of_one_kind_do_not_match(match, value, knob):
 
 
 def test_exact_key_wins_over_its_dotted_reading(match):
-    content = "a.b: 1\na: {b: 2}\n"
     rows = {"flat": {"x": 1}, "nested": {"x": 2}}
-    assert match(content, {"x": "a.b"}, **rows) == ("flat", [])
+    assert match("a.b: 1\na: {b: 1}\n", {"x": "a.b"}, **rows) == ("flat", [])
     assert match("a: {b: 2}\n", {"x": "a.b"}, **rows) == ("nested", [])
     assert match("a.b: {c: 2}\n", {"x": "a.b.c"}, **rows) == ("nested", [])
     assert match("a: {b.c: 2}\n", {"x": "a.b.c"}, **rows) == ("nested", [])
     assert match("a: 5\na.b: {c: 2}\n", {"x": "a.b.c"}, **rows) == ("nested", [])
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "first", "second"),
+    [
+        ("a.b: 2\na: {b: 1}\n", "a.b", "2", "1"),
+        ("a.b: {c: 1}\na: {b: {c: 2}}\n", "a.b.c", "1", "2"),
+        ("a: {b.c: '1', b: {c: 1}}\n", "a.b.c", "'1'", "1"),
+    ],
+)
+def test_key_with_two_different_values_is_a_problem(match, content, key, first, second):
+    label, problems = match(content, {"x": key}, one={"x": 1}, two={"x": 2})
+    assert label is None
+    assert problems == [f"serve.yaml holds {key!r} twice: {first} and {second}; keep one of the two"]
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "new"),
+    [
+        ("010", "8", "10"),
+        ("0o17", "the text '0o17'", "15"),
+        ("0b11", "3", "the text '0b11'"),
+        ("1_000", "1000", "the text '1_000'"),
+        ("1:30", "90", "the text '1:30'"),
+        ("1e-1", "the text '1e-1'", "0.1"),
+        ("1.5e3", "the text '1.5e3'", "1500.0"),
+        ("yes", "True", "the text 'yes'"),
+        ("off", "False", "the text 'off'"),
+        ("[1, 010]", "[1, 8]", "[1, 10]"),
+        ("2026-01-02", "datetime.date(2026, 1, 2)", "the text '2026-01-02'"),
+    ],
+)
+def test_value_that_readers_of_yaml_disagree_on_is_a_problem(match, value, old, new):
+    label, problems = match(f"key: {value}\nother: 010\n", {"x": "key"}, one={"x": 10}, two={"x": "yes"})
+    assert label is None
+    assert problems == [
+        f"serve.yaml: 'key' is read as {old} by YAML 1.1 and as {new} by YAML 1.2; write it so that both agree"
+    ]
+
+
+def test_key_that_only_one_version_of_yaml_reads_as_text_is_a_problem(match):
+    label, (problem,) = match("on: {size: 4}\n", {"size": "on.size"})
+    assert label is None
+    assert "'on.size' is read as none by YAML 1.1 and as 4 by YAML 1.2" in problem
+    assert match("on: 1\nsize: 4\naccept: 0.85\n", {"size": "size", "accept": "accept"}) == ("fast", [])
+
+
+@pytest.mark.parametrize("value", ["'010'", '"yes"', ".nan"])
+def test_value_that_readers_of_yaml_agree_on_is_compared(match, value):
+    _, (problem,) = match(f"key: {value}\n", {"x": "key"}, one={"x": 1}, two={"x": 2})
+    assert "equals no configuration of this grid" in problem
 
 
 def test_every_missing_key_is_named(match):
@@ -117,13 +171,54 @@ def test_file_that_equals_none_names_the_nearest_and_every_differing_key(match):
         None,
         [
             "serve.yaml equals no configuration of this grid, so nothing would judge what is deployed; nearest is "
-            "slow: dllm.threshold is 0.86, slow has 0.95; declare the deployed values as a configuration"
+            "fast: dllm.threshold is 0.86, fast has 0.85; declare the deployed values as a configuration, or deploy "
+            "the values of one of: slow, fast, bare"
         ],
     )
     _, (problem,) = match("dllm: {threshold: 0.5, buffer: 9}\n", **rows)
     assert "nearest is bare: dllm.buffer is 9, bare has none;" in problem
     _, (problem,) = match("dllm: {threshold: 1, buffer: 9}\n", slow=SLOW, fast=FAST)
     assert "nearest is slow: dllm.threshold is 1, slow has 0.95; dllm.buffer is 9, slow has 4;" in problem
+
+
+@pytest.mark.parametrize(
+    ("value", "nearest"),
+    [("0.81", "acc80"), ("0.9", "acc95"), ("0", "acc80"), ("7", "acc95"), ("none", "acc95"), ("'0.8'", "acc80")],
+)
+def test_nearest_in_numbers_is_named_where_as_many_keys_differ(match, value, nearest):
+    rows = {"acc95": {"x": 0.95}, "acc80": {"x": 0.80}}
+    _, (problem,) = match(f"key: {value}\n", {"x": "key"}, **rows)
+    assert f"nearest is {nearest}: key is " in problem
+    assert problem.endswith("; declare the deployed values as a configuration, or deploy one of: 0.95, 0.8")
+
+
+def test_fewest_differing_keys_come_before_the_distance_in_numbers(match):
+    rows = {"far": {"accept": 0.1, "size": 4}, "near": {"accept": 0.8, "size": 5}}
+    _, (problem,) = match("dllm: {threshold: 0.81, buffer: 4}\n", **rows)
+    assert "nearest is far: dllm.threshold is 0.81, far has 0.1;" in problem
+
+
+@pytest.mark.parametrize(("left", "right"), [(10**400, 0.5), (float("inf"), 1), (1e308, -1e308), (True, 1), ("x", [1])])
+def test_values_that_cannot_be_subtracted_are_as_far_apart_as_can_be(left, right):
+    assert _distances(left, [right]) == _distances(right, [left]) == [2]
+
+
+def test_distances_are_comparable_between_keys_of_any_scale():
+    assert _distances(2, [1, 4, "3", 2, None]) == [0.5, 1, 0.5, 0, 2]
+    assert _distances(2000, [1000, 4000, 2000.0]) == [0.5, 1, 0]
+    assert _distances(5, [5]) == [0]
+
+
+def test_text_that_looks_like_the_declared_number_is_called_text(match):
+    _, (problem,) = match("key: '0.8'\n", {"x": "key"}, one={"x": 0.95}, two={"x": 0.8})
+    assert "nearest is two: key is the text '0.8', two has 0.8;" in problem
+    _, (problem,) = match("key: 0.8\n", {"x": "key"}, one={"x": "0.8"}, two={"x": "fast"})
+    assert "nearest is one: key is 0.8, one has the text '0.8';" in problem
+
+
+def test_declared_values_that_may_be_deployed_are_named_once(match):
+    rows = {"a": {"x": 1}, "b": {"x": 2, "y": 0}, "c": {"x": 1, "y": 1}, "d": {"y": 1}}
+    assert match("key: 5\n", {"x": "key"}, **rows)[1][0].endswith("or deploy one of: 1, 2")
 
 
 def test_knob_that_a_configuration_does_not_set_never_equals_a_null_in_the_file(match):
@@ -138,6 +233,8 @@ def test_knob_that_a_configuration_does_not_set_never_equals_a_null_in_the_file(
         ("serve.yaml", "a: 1\na: 2\n"),
         ("serve.yaml", "a: !include other.yaml\n"),
         ("serve.yaml", "a: 1\n---\na: 2\n"),
+        ("serve.yaml", "a: 1\nday: 2026-13-45\n"),
+        ("serve.yaml", "a: 1\nop: =\n"),
         ("serve.yaml", b"a: \xe9\n"),
         ("serve.yaml", "x: " + "[" * 1000),
         ("serve.json", "{"),
@@ -212,4 +309,4 @@ def test_grid_with_an_undeclared_deployment_is_an_error_at_its_serving_key(tmp_p
     assert problem.startswith(
         "grids/redline.yaml:9 serving: grids/deploy/serve.yaml equals no configuration of this grid"
     )
-    assert "dllm.threshold is 0.8, slow has 0.95" in problem
+    assert "dllm.threshold is 0.8, fast has 0.85" in problem

@@ -65,7 +65,11 @@ def prompt_missing_in_one_configuration(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(1, "prompt q7 has no outcome for ref (2 of 120 rows missing)", "prompt q7 has no outcome for safe")
+@attack(
+    1,
+    "prompt q7 has no outcome for ref (2 of 120 rows missing)",
+    "(2 of 120 rows missing), likewise for safe; record it, or remove the prompt from prompts.csv",
+)
 def prompt_missing_in_every_configuration(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN, prompts={"file": "prompts.csv"})
     (gate.path / "prompts.csv").write_text("id\n" + "".join(f"q{i}\n" for i in range(60)))
@@ -73,9 +77,7 @@ def prompt_missing_in_every_configuration(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(
-    1, "prompt extra, recorded for ref, is not in prompts.csv", "prompt extra, recorded for safe, is not in prompts.csv"
-)
+@attack(1, "prompt extra, recorded for ref, is not in prompts.csv", "is not in prompts.csv, likewise for safe;")
 def prompts_that_the_prompts_file_does_not_have(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN, prompts={"file": "prompts.csv"})
     (gate.path / "prompts.csv").write_text("id\n" + "".join(f"q{i}\n" for i in range(60)))
@@ -244,7 +246,7 @@ def other_options_without_a_grid(gate: Gate) -> pytest.RunResult:
     return gate.run("--redline-delta=0.1", "--redline-report=out", "--redline-partial")
 
 
-@attack(2, "g.redline.yaml:6 reference: 'baseline' is not a configuration of this grid; declared are ref, safe")
+@attack(2, "g.redline.yaml:7 reference: 'baseline' is not a configuration of this grid; declared are ref, safe")
 def reference_that_is_not_declared(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN, reference="baseline")
     return gate.run()
@@ -258,8 +260,8 @@ def serving_label_that_is_not_declared(gate: Gate) -> pytest.RunResult:
 
 @attack(
     2,
-    "serve.yaml equals no configuration of this grid, so nothing would judge what is deployed; nearest is ref: "
-    "decoding.threshold is 0.5, ref has 0.9",
+    "serve.yaml equals no configuration of this grid, so nothing would judge what is deployed; nearest is safe: "
+    "decoding.threshold is 0.5, safe has 0.89",
 )
 def serving_file_edited_to_a_value_that_nobody_measured(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN, serving={"file": "serve.yaml", "keys": {"threshold": "decoding.threshold"}})
@@ -280,7 +282,7 @@ def serving_file_that_is_not_there(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(2, "g.redline.yaml:14 alpha: doubled key; it already stands on line 3")
+@attack(2, "g.redline.yaml:15 alpha: doubled key; it already stands on line 4")
 def key_of_the_grid_doubled(gate: Gate) -> pytest.RunResult:
     gate.write(RED)
     gate.edit("g.redline.yaml", with_line("alpha: 0.9"))
@@ -319,7 +321,7 @@ def empty_grid_file(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(2, "bad.redline.yaml:3 alpa: unknown key; did you mean alpha?", "bad.redline.yaml:1 alpha: not declared")
+@attack(2, "bad.redline.yaml:4 alpa: unknown key; did you mean alpha?", "bad.redline.yaml:1 alpha: not declared")
 def broken_grid_beside_a_good_one(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN)
     gate.write(GREEN, file="bad.redline.yaml", recording="bad.csv")
@@ -344,7 +346,7 @@ def alpha_nowhere(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(2, "g.redline.yaml:3 alpha: found 1.5; a number under 1")
+@attack(2, "g.redline.yaml:4 alpha: found 1.5; a number under 1")
 def alpha_out_of_range_in_the_grid(gate: Gate) -> pytest.RunResult:
     gate.write(RED, alpha=1.5)
     return gate.run()
@@ -435,7 +437,7 @@ def skip_marker(gate: Gate) -> pytest.RunResult:
     return with_conftest(gate, MARK.format("skip"))
 
 
-@attack(1, "risky is not certified at alpha 0.1: breach", "1 failed, 1 passed")
+@attack(1, "breach: 20 of 60 prompts violated, alpha 0.1", "1 failed, 1 passed")
 def xfail_marker(gate: Gate) -> pytest.RunResult:
     return with_conftest(gate, MARK.format("xfail"))
 
@@ -453,13 +455,13 @@ def xfail_marker_on_a_recording_that_is_refused(gate: Gate) -> pytest.RunResult:
     return gate.run()
 
 
-@attack(1, "risky is not certified at alpha 0.1: breach", "1 failed, 1 passed")
+@attack(1, "breach: 20 of 60 prompts violated, alpha 0.1", "1 failed, 1 passed")
 def runxfail(gate: Gate) -> pytest.RunResult:
     gate.write(RED)
     return gate.run("--runxfail")
 
 
-@attack(1, "risky is not certified at alpha 0.1: breach", "1 failed, 1 deselected, 1 not required")
+@attack(1, "breach: 20 of 60 prompts violated, alpha 0.1", "1 failed, 1 deselected, 1 not required")
 def runxfail_with_a_serving_label(gate: Gate) -> pytest.RunResult:
     gate.write({**RED, "bold": range(30)}, serving="risky")
     return gate.run("--runxfail", "-k", "risky or bold")
@@ -475,7 +477,7 @@ def conftest_that_runs_no_item(gate: Gate) -> pytest.RunResult:
     return with_conftest(gate, "@pytest.hookimpl(tryfirst=True)\ndef pytest_runtest_protocol(item): return True")
 
 
-@attack(1, "risky is not certified at alpha 0.1: breach", "1 failed, 1 passed")
+@attack(1, "breach: 20 of 60 prompts violated, alpha 0.1", "1 failed, 1 passed")
 def conftest_that_swallows_the_exception(gate: Gate) -> pytest.RunResult:
     return with_conftest(
         gate,
@@ -505,7 +507,7 @@ def conftest_that_turns_the_report_in_a_partial_run(gate: Gate) -> pytest.RunRes
     )
 
 
-@attack(1, "risky is not certified at alpha 0.1: breach")
+@attack(1, "breach: 20 of 60 prompts violated, alpha 0.1")
 def conftest_that_replaces_the_verdict(gate: Gate) -> pytest.RunResult:
     return with_conftest(
         gate,
@@ -542,7 +544,7 @@ def worker_that_crashes(gate: Gate) -> pytest.RunResult:
     return gate.run_alone("-p", "xdist", "-n1", "--max-worker-restart=0")
 
 
-@attack(1, "g.redline.yaml: its outcomes changed while the session ran")
+@attack(1, "g.redline.yaml: outcomes, grid or serving file changed while the session ran")
 def recording_that_changes_while_workers_run(gate: Gate) -> pytest.RunResult:
     gate.write({"ref": (), "safe": (), "calm": ()})
     gate.pytester.makeconftest(
@@ -628,6 +630,92 @@ def certificate_of_an_earlier_run_when_no_item_is_collected(gate: Gate) -> pytes
     result = gate.run("--lf", "--redline-report=out")
     result.outlines.append("a certificate is left" if list((gate.path / "out").iterdir()) else "no certificate is left")
     return result
+
+
+@attack(1, "outcomes, grid or serving file changed while the session ran")
+def serving_file_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
+    gate.write(serving={"file": "s.yaml", "keys": {"threshold": "t"}})
+    (gate.path / "s.yaml").write_text("t: 0.89\n")
+    (gate.path / "test_a.py").write_text(
+        "import pathlib\ndef test_a(): (pathlib.Path(__file__).parent / 's.yaml').write_text('t: 0.88\\n')\n"
+    )
+    return gate.run("test_a.py", "g.redline.yaml", "--redline-report=out")
+
+
+@attack(1, "outcomes, grid or serving file changed while the session ran")
+def grid_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
+    path = gate.write(GREEN)
+    (gate.path / "test_a.py").write_text(
+        "import pathlib\n"
+        "def test_a():\n"
+        "    path = pathlib.Path(__file__).parent / 'g.redline.yaml'\n"
+        "    path.write_text(path.read_text().replace('alpha: 0.1', 'alpha: 0.01'))\n"
+    )
+    return gate.run("test_a.py", path.name)
+
+
+@attack(1, UNSEEN)
+def worker_that_dies_at_its_end_with_all_items_deselected(gate: Gate) -> pytest.RunResult:
+    gate.write(RED)
+    (gate.path / "test_ok.py").write_text("def test_ok(): pass\n")
+    (gate.path / "conftest.py").write_text(
+        "import os, signal\n"
+        "def pytest_sessionfinish(session):\n"
+        "    if hasattr(session.config, 'workerinput'):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    return gate.run_alone("-p", "xdist", "-n1", "-k", "test_ok")
+
+
+def with_status_reset(gate: Gate, how: str, before: str = "") -> pytest.RunResult:
+    gate.write(RED)
+    (gate.path / "conftest.py").write_text(
+        "import pytest\n"
+        f"@pytest.hookimpl({how})\n"
+        f"def pytest_sessionfinish(session):\n{before}    session.exitstatus = 0\n"
+    )
+    return gate.run_alone()
+
+
+@attack(1, "1 failed")
+def plain_hook_that_resets_the_exit_status(gate: Gate) -> pytest.RunResult:
+    return with_status_reset(gate, "")
+
+
+@attack(1, "1 failed")
+def last_hook_that_resets_the_exit_status(gate: Gate) -> pytest.RunResult:
+    return with_status_reset(gate, "trylast=True")
+
+
+@attack(1, "1 failed")
+def wrapper_that_resets_the_exit_status(gate: Gate) -> pytest.RunResult:
+    return with_status_reset(gate, "wrapper=True", "    yield\n")
+
+
+@attack(1, "NOT CERTIFIED")
+def exit_with_success_at_the_very_end(gate: Gate) -> pytest.RunResult:
+    gate.write(RED)
+    (gate.path / "conftest.py").write_text(
+        "import pytest\ndef pytest_terminal_summary(): pytest.exit('done', returncode=0)\n"
+    )
+    return gate.run_alone()
+
+
+@attack(1, "selected and never judged: risky, safe")
+def skip_markers_in_a_partial_run(gate: Gate) -> pytest.RunResult:
+    gate.write()
+    (gate.path / "conftest.py").write_text(
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items: item.add_marker(pytest.mark.skip)\n"
+    )
+    return gate.run_alone("--redline-partial")
+
+
+@attack(4, "--redline-report: found nothing")
+def report_folder_whose_variable_is_empty(gate: Gate) -> pytest.RunResult:
+    gate.write(GREEN)
+    return gate.run("--redline-report=")
 
 
 def verify_after(gate: Gate, change: Callable[[Path], None]) -> pytest.RunResult:

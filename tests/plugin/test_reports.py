@@ -63,10 +63,10 @@ def test_the_deployed_configuration_is_marked_and_named(gate: Gate) -> None:
     lines = summary_of(gate.run())
     assert [line for line in lines if line.startswith(">")] == [
         ">   safe           2.500  +25.0%   +0.0   0/60  0.000  0.002  certified",
-        "> deployed   * required",
+        "> fastest certified   * required",
     ]
     assert any(line.startswith(" *  risky ") for line in lines)
-    assert any(line.startswith("Deploy safe: +25.0%") for line in lines)
+    assert "Deploy safe: +25.0%" in " ".join(lines)
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "100"])
@@ -186,7 +186,7 @@ def test_the_markdown_report_has_the_table_what_is_lacking_and_the_promise(gate:
     text = (gate.path / "out" / "g.md").read_text()
     assert text.startswith("## Redline g: NOT passed: `risky`\n")
     assert re.search(
-        r"^\| deployed required \| `safe` \| 2\.500 \| \+25\.0% .*\| 1/60 \|.*\| certified \|$", text, re.M
+        r"^\| fastest certified required \| `safe` \| 2\.500 \| \+25\.0% .*\| 1/60 \|.*\| certified \|$", text, re.M
     )
     assert re.search(r"^\| required \| `risky` \| 3\.333 \| .*\| 25/60 \|.*\| breach \|$", text, re.M)
     assert "### `risky` is not certified" in text
@@ -272,7 +272,7 @@ def test_a_failing_candidate_is_annotated_on_its_line(
     (found,) = annotations(gate.run(*quiet))
     assert found.startswith(
         f"::error file=g.redline.yaml,line={line},title=redline g%3A risky is not certified::"
-        "risky is not certified at alpha 0.1: breach%0A20 of 60 prompts right with ref"
+        "breach: 20 of 60 prompts violated, alpha 0.1%0Aright with ref and wrong with risky"
     )
 
 
@@ -339,7 +339,7 @@ def test_junit_has_the_numbers_of_every_candidate(gate: Gate) -> None:
     assert [child.tag for child in cases["safe"]] == ["properties"]
     assert [child.tag for child in cases["risky"]] == ["properties", "failure"]
     assert [child.tag for child in cases["bold"]] == ["properties", "skipped"]
-    assert cases["risky"][1].text.startswith("risky is not certified at alpha 0.1: breach\n  20 of 60 prompts")
+    assert cases["risky"][1].text.startswith("breach: 20 of 60 prompts violated, alpha 0.1\n  right with ref")
     assert cases["bold"][1].get("message") == "not certified: breach"
 
 
@@ -359,3 +359,38 @@ def test_an_unknown_gain_is_a_word(gate: Gate) -> None:
     values = {p.get("name"): p.get("value") for p in ElementTree.parse(gate.path / "junit.xml").iter("property")}
     assert values["redline.gain"] == "unknown"
     assert values["redline.verdict"] == "certified"
+
+
+def test_a_grid_that_cannot_be_judged_is_annotated_and_summed_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(gate.path / "summary.md"))
+    path = gate.write()
+    gate.edit(path.name, lambda text: text.replace("reference: ref", "reference: rf"))
+    result = gate.run()
+    assert result.ret == 2
+    line = 1 + path.read_text().splitlines().index("reference: rf")
+    found = [each for each in result.outlines if each.startswith("::error ")]
+    assert len(found) == 1
+    assert found[0].startswith(f"::error file=g.redline.yaml,line={line},title=redline%3A cannot be judged::")
+    summary = (gate.path / "summary.md").read_text()
+    assert "## Redline g.redline.yaml: could not be judged" in summary
+    assert "did you mean ref?" in summary
+
+
+def test_a_recording_that_is_refused_is_annotated_on_its_line(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(gate.path / "summary.md"))
+    gate.write()
+    gate.edit("runs.csv", lambda text: text.replace("ref,q0,1", "ref,q0,yes"))
+    result = gate.run()
+    assert result.ret == 1
+    assert any(each.startswith("::error file=runs.csv,line=2,") for each in result.outlines)
+    assert "could not be judged" in (gate.path / "summary.md").read_text()
+
+
+def test_what_a_recording_says_cannot_pass_for_output(gate: Gate) -> None:
+    gate.write({"ref": (), "risky": range(20)})
+    gate.edit("runs.csv", lambda text: text.replace(",q3,", ',"q3`\n\n## Redline g: passed\n`",'))
+    assert gate.run("--redline-report=out").ret == 1
+    report = (gate.path / "out" / "g.md").read_text()
+    assert [line for line in report.splitlines() if line.startswith("## ")] == ["## Redline g: NOT passed: `risky`"]

@@ -57,7 +57,7 @@ def test_only_the_served_candidate_is_required(gate: Gate) -> None:
     assert result.ret == 0
     assert last_line(result) == "1 passed, 1 not required"
     assert [line[:2] for line in verdict_lines(result)] == ["  ", ">*", "  "]
-    assert "It is what this repository serves." in " ".join(result.outlines)
+    assert "It is what is served." in " ".join(result.outlines)
 
 
 def test_a_served_candidate_that_is_not_certified_fails(gate: Gate) -> None:
@@ -65,7 +65,7 @@ def test_a_served_candidate_that_is_not_certified_fails(gate: Gate) -> None:
     result = gate.run()
     assert result.ret == 1
     assert last_line(result) == "1 failed, 1 passed, 1 not required"
-    assert "Served is risky (+66.7%), which is NOT certified" in text_of(result)
+    assert "What is served is not certified: risky." in text_of(result)
 
 
 def test_serving_the_reference_is_always_allowed(gate: Gate) -> None:
@@ -108,10 +108,10 @@ def test_a_breach_shows_its_numbers_and_no_traceback(gate: Gate) -> None:
     result = gate.run("--tb=long")
     shown = text_of(result).partition("redline: risky ___")[2].partition("=== redline ===")[0].splitlines()[1:-1]
     assert shown == [
-        "risky is not certified at alpha 0.1: breach",
-        "  20 of 60 prompts right with ref and wrong with risky: risk 0.3333 "
-        "(one-sided bounds over the grid: 0.2330, 0.4465)",
-        "  exact p = 1.000, over the 0.1 that Holm's correction allows it here",
+        "breach: 20 of 60 prompts violated, alpha 0.1",
+        "  right with ref and wrong with risky: risk 0.3333",
+        "  one-sided bounds over the grid: 0.2330 and 0.4465",
+        "  exact p = 1.000; Holm allows 0.1 here",
         "  it would pass with 18 violations fewer",
         "  its risk is above the budget: more prompts will not help",
     ]
@@ -122,7 +122,7 @@ def test_an_undecided_candidate_shows_what_would_certify_it(gate: Gate) -> None:
     gate.write({"ref": (), "near": range(3)})
     result = gate.run()
     assert result.ret == 1
-    assert "near is not certified at alpha 0.1: undecided" in text_of(result)
+    assert "undecided: 3 of 60 prompts violated, alpha 0.1" in text_of(result)
     assert "  it would pass with 1 violation fewer" in result.outlines
     needed = re.search(r"or with about (\d+) prompts in a new draw", text_of(result))
     assert needed is not None
@@ -146,7 +146,7 @@ def test_a_refused_recording_is_an_error_of_every_item_and_no_failure(gate: Gate
 
 
 def test_our_own_fault_shows_a_traceback(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(grid: object) -> None:
+    def broken(grid: object, live: object) -> None:
         raise ZeroDivisionError("a fault of the plugin")
 
     monkeypatch.setattr(pytest_redline.gate, "certificate_of", broken)
@@ -155,7 +155,7 @@ def test_our_own_fault_shows_a_traceback(gate: Gate, monkeypatch: pytest.MonkeyP
     assert result.ret == 1
     assert last_line(result) == "2 errors"
     assert "ZeroDivisionError: a fault of the plugin" in text_of(result)
-    assert "self._certificate = certificate_of(self.grid)" in text_of(result)
+    assert "self._certificate = certificate_of(self.grid, live)" in text_of(result)
 
 
 # -- selection
@@ -429,3 +429,30 @@ def test_the_installed_plugin_is_found_and_can_be_switched_off(gate: Gate, monke
     off = gate.pytester.runpytest_subprocess("--no-header", "-p", "no:redline")
     assert off.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert "redline" not in off.stdout.str().partition("test session starts")[2]
+
+
+# -- which grids are judged
+
+
+def test_a_grid_that_was_not_asked_for_is_not_judged(gate: Gate) -> None:
+    gate.write(GREEN, file="a.redline.yaml", recording="a.csv")
+    gate.write(file="b.redline.yaml", recording="b.csv")  # red
+    (gate.path / "c.redline.yaml").write_text("broken: [")
+    (gate.path / "test_ok.py").write_text("def test_ok(): pass\n")
+    result = gate.run("a.redline.yaml", "--redline-report=out")
+    assert result.ret == 0
+    assert sorted(path.name for path in (gate.path / "out").iterdir()) == ["a.certificate.json", "a.md"]
+    assert gate.run("test_ok.py").ret == 0
+    assert gate.run("test_ok.py", "--redline-alpha=0.1").ret == 4
+    assert gate.run("a.redline.yaml", "b.redline.yaml").ret == 1
+    assert gate.run("a.redline.yaml", "c.redline.yaml").ret == 2
+
+
+def test_a_folder_that_was_asked_for_is_judged_whole(gate: Gate) -> None:
+    (gate.path / "gates").mkdir()
+    gate.write(
+        GREEN, file="gates/a.redline.yaml", recording="gates/runs.csv", name="a", source={"outcomes": "runs.csv"}
+    )
+    gate.write()  # red, and outside
+    assert gate.run("gates").ret == 0
+    assert gate.run(".").ret == 1

@@ -61,8 +61,8 @@ def test_a_row_that_holds_every_configuration_is_read_once_for_all() -> None:
     rows = Rows("wide.csv", None, ["b", "a", "b"], array("q", [2, 3, 4]))
     records = [Records(label, rows, bytearray([1, 0, 1])) for label in ("ref", "cand")]
     assert refused(*records, prompts=PromptList("p.csv", ("a", "b", "c"))) == (
-        "wide.csv: prompt c has no outcome (2 of 6 rows missing); record it, or remove the prompt from every "
-        "configuration",
+        "wide.csv: prompt c has no outcome (2 of 6 rows missing); record it, or remove the prompt from p.csv "
+        "and from every configuration",
         "wide.csv:4: prompt b has 2 rows (lines 2 and 4); allowed is one; keep one by a rule fixed beforehand, or give "
         "different prompts different ids",
     )
@@ -116,6 +116,24 @@ REFUSALS: dict[str, tuple[list[Records], PromptList | None, list[str]]] = {
         ["ref.csv: prompt b has no outcome for ref (1 of 4 rows missing)"],
     ),
     "a listed prompt missing everywhere": ([record("ref", A), record("cand", A)], LIST, ["(2 of 4 rows missing)"]),
+    "a listed prompt that all configurations lack": (
+        [record("ref", A), record("cand", A)],
+        LIST,
+        [
+            "ref.csv: prompt b has no outcome for ref (2 of 4 rows missing), likewise for cand; record it, or remove "
+            "the prompt from p.csv and from every configuration"
+        ],
+    ),
+    "a prompt that all configurations have and the list has not": (
+        [record("ref", [*AB, ("c ", 1)]), record("cand", [("c ", 1), *AB])],
+        LIST,
+        ['ref.csv:4: prompt "c ", recorded for ref, is not in p.csv, likewise for cand; a recording has exactly its'],
+    ),
+    "a prompt twice in all configurations": (
+        [record("ref", [*AB, ("a", 1)]), record("cand", [*A, *AB])],
+        None,
+        ["ref.csv:4: prompt a has 2 rows for ref (lines 2 and 4), likewise for cand; allowed is one"],
+    ),
     "a prompt not on the list": (
         [record("ref", AB), record("cand", [("z", 1), ("a", 1), ("b", 0), ("y", 1)])],
         LIST,
@@ -189,6 +207,11 @@ REFUSALS: dict[str, tuple[list[Records], PromptList | None, list[str]]] = {
         None,
         ["ref.csv:3: tokens of ref is nan on prompt b", "cand.csv:2: tokens of cand is -1.0 on prompt a"],
     ),
+    "no measurement": (
+        [record("ref", A, measures={"tokens": [1e16]}), record("cand", A, measures={"tokens": [1e-300]})],
+        None,
+        ["tokens of ref is 1e+16", "tokens of cand is 1e-300", "allowed are 0 and numbers from 1e-15 to 1e+15"],
+    ),
     "lines unknown": (
         [record("ref", A), Records("cand", Rows("server", "cand", ["a", "a"]), bytearray(2))],
         None,
@@ -217,6 +240,19 @@ def test_incomparable_outcomes_are_refused(refusal: str) -> None:
 def test_records_that_would_drop_or_repeat_something_are_a_fault_of_their_source(records: list[Records]) -> None:
     with pytest.raises(ValueError, match=r"records of|other lengths"):
         align(["ref", "cand"], records)
+
+
+def test_what_many_configurations_share_is_one_problem() -> None:
+    labels = ["ref", "a", "b", "c", "d", "e"]
+    problems = refused(*[record(label, [*AB, ("z", 1)]) for label in labels], labels=labels, prompts=LIST)
+    assert [problem.partition(";")[0] for problem in problems] == [
+        "ref.csv:4: prompt z, recorded for ref, is not in p.csv, likewise for a, b, c and 2 more"
+    ]
+    gaps = [record("ref", AB), *[record(label, A) for label in labels[1:3]], *[record(each, ALL) for each in "cde"]]
+    assert [problem.partition(" (")[0] for problem in refused(*gaps, labels=labels)] == [
+        "ref.csv: prompts c, d, e and 1 more have no outcome for ref",
+        "a.csv: prompts b, c, d and 2 more have no outcome for a",
+    ]
 
 
 def test_all_problems_are_named_at_once() -> None:
@@ -261,6 +297,8 @@ def test_natural_order_counts_digits_as_numbers() -> None:
 def test_messages_stay_on_one_printable_line() -> None:
     assert shown_id("gsm8k/1") == "gsm8k/1"
     assert shown_id("a\nb") == '"a\\nb"'
+    assert (shown_id("a "), shown_id("\xa0a"), shown_id("a b")) == ('"a "', '"\\xa0a"', "a b")
+    assert quoted("a\u202eb\x85") == '"a\\u202eb\\x85"'
     assert len(shown_id("x" * 500)) == 60
     assert quoted("\ud800").isascii()
     assert [quoted(value) for value in (None, True, 0.5, "yes", [1])] == ["null", "true", "0.5", '"yes"', "[1]"]

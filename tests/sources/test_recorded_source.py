@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Columns, CorrectColumn, RecordedSource
 from pytest_redline.outcomes import PromptList
+from pytest_redline.prompts import read_calibration_prompts
 from pytest_redline.sources.recorded import Recorded, load_recorded, read_prompts
 from pytest_redline.sources.values import as_id, as_number, lookup, output_hash, verdict_of
 
@@ -164,6 +166,21 @@ def test_a_cost_without_the_label_in_a_wide_recording_is_refused() -> None:
     assert "columns.tokens: 'tokens' is the same column" in refusal(jsonl(row), columns, "w.jsonl", measures=["tokens"])
 
 
+def test_a_usual_column_of_a_wide_recording_is_not_taken_for_that_of_every_configuration() -> None:
+    row = {"prompt": 1, "ref": {"ok": 1}, "cand": {"ok": 1}, "tokens": 3, "forwards": 2, "output": "x", "group": "g"}
+    outcomes = load(jsonl(row), Columns(correct=CorrectColumn("{config}.ok")), "w.jsonl").outcomes
+    assert (dict(outcomes.measures), outcomes.outputs, outcomes.groups) == ({}, None, ("g",))
+    text = "prompt,ref_ok,cand_ok,tokens,output\na,1,1,9,x\n"
+    recorded = load(text, Columns(correct=CorrectColumn("{config}_ok")))
+    assert (dict(recorded.outcomes.measures), recorded.outcomes.outputs, recorded.warnings) == ({}, None, ())
+    columns = Columns(correct=CorrectColumn("{config}.ok"), output="{config}.text", measures={"tokens": "{config}.n"})
+    row |= {"ref": {"ok": 1, "text": "y", "n": 5}, "cand": {"ok": 1, "text": "z", "n": 4}}
+    outcomes = load(jsonl(row), columns, "w.jsonl").outcomes
+    assert {name: values.tolist() for name, values in outcomes.measures.items()} == {"tokens": [[5], [4]]}
+    assert outcomes.outputs is not None
+    assert outcomes.outputs.tolist() == [[output_hash("y")], [output_hash("z")]]
+
+
 # Column lookup
 
 
@@ -224,12 +241,34 @@ def test_integers_and_texts_are_ids() -> None:
 
 def test_csv_ids_are_kept_as_text() -> None:
     text = "config,prompt,correct\nref,01,1\nref,1,1\nref,1.0,0\n"
-    assert load(text, labels=["ref"]).outcomes.prompts == ("01", "1", "1.0")
+    recorded = load(text, labels=["ref"])
+    assert recorded.outcomes.prompts == ("01", "1", "1.0")
+    assert [warning.partition(";")[0] for warning in recorded.warnings] == [
+        'runs.csv: the ids "01" and "1" differ only in blanks, case, Unicode form or leading zeros'
+    ]
+
+
+def test_ids_that_look_like_one_prompt_are_warned_of_once() -> None:
+    rows = [
+        {"config": "ref", "prompt": p, "correct": 1} for p in ("q1", "q1 ", "Q1", "q01", "\uff511", "q2", "x.05", "x.5")
+    ]
+    (warning,) = load(jsonl(*rows), name="r.jsonl", labels=["ref"]).warnings
+    assert warning.startswith(
+        'r.jsonl: the ids "Q1" and "q01" differ only in blanks, case, Unicode form or leading zeros'
+    )
+    assert ", and 3 more likewise; a prompt counts once; if they stand for the same prompt, give it" in warning
+    listed = PromptList("p.csv", tuple(str(row["prompt"]) for row in rows))
+    assert load(jsonl(*rows), name="r.jsonl", labels=["ref"], prompts=listed).warnings[0].startswith("p.csv: the ids ")
+    distinct = [
+        {"config": "ref", "prompt": p, "correct": 1} for p in ("q1", "q10", "q100", "a b", "ab", "0", "00x", "v1.05")
+    ]
+    assert load(jsonl(*distinct), name="r.jsonl", labels=["ref"]).warnings == ()
 
 
 NAN, INF = float("nan"), float("inf")
 PLAIN = CorrectColumn("c")
 HALF = CorrectColumn("c", threshold=0.5)
+NEARLY_OK = ["ok", "Ok", " OK", "OK\t", "\uff2f\uff2b"]
 
 
 @pytest.mark.parametrize(
@@ -246,13 +285,26 @@ HALF = CorrectColumn("c", threshold=0.5)
         (HALF, False, [0.5, 1, 3.0], [0, 0.49, -1], [None, True, "0.7", NAN, INF, [], 10**400]),
         (HALF, True, ["0.5", "1", "3e2"], ["0", "0.49", "-1"], ["", "nan", "inf", "1e999", "yes", "True", "1_0", "٣"]),
         (CorrectColumn("c", threshold=0), False, [0, 0.0], [-0.1], [False]),
-        (CorrectColumn("c", equals="OK"), False, ["OK"], ["ok", " OK", "x", 1, True], [None, "", " ", [], {}, NAN]),
-        (CorrectColumn("c", equals="OK"), True, ["OK"], ["ok", "Exception", "1"], ["", " "]),
-        (CorrectColumn("c", equals=1), False, [1, 1.0], [True, 0, 2, "1"], [None]),
-        (CorrectColumn("c", equals=1), True, ["1", "1.0"], ["0", "true", "2", "x"], [""]),
-        (CorrectColumn("c", equals=True), False, [True], [1, 1.0, False, "true"], [None]),
-        (CorrectColumn("c", equals=True), True, ["true", "True"], ["1", "false", "x"], [""]),
-        (CorrectColumn("c", equals=False), True, ["false"], ["0", "true"], [""]),
+        (CorrectColumn("c", equals="OK"), False, ["OK"], ["x", 1, True], [None, "", " ", [], {}, NAN, *NEARLY_OK]),
+        (CorrectColumn("c", equals="OK"), True, ["OK"], ["Exception", "1"], ["", " ", *NEARLY_OK]),
+        (CorrectColumn("c", equals=1), False, [1, 1.0], [0, 2, "x", False], [None, True, "1", "1.0", "true"]),
+        (
+            CorrectColumn("c", equals=1),
+            True,
+            ["1", "1.0", "+1"],
+            ["0", "2", "x"],
+            ["", "1 ", " 1", "1\t", "true", "\uff11"],
+        ),
+        (CorrectColumn("c", equals=True), False, [True], [0, 2, False, "x"], [None, 1, 1.0, "true", "True "]),
+        (
+            CorrectColumn("c", equals=True),
+            True,
+            ["true", "True", "TRUE"],
+            ["0", "false", "x"],
+            ["", "1", "true ", " True", "tRUE"],
+        ),
+        (CorrectColumn("c", equals=False), True, ["false"], ["1", "true"], ["", "0", "false "]),
+        (CorrectColumn("c", equals="1"), False, ["1"], ["0", 2], [1, True, "1.0", "01"]),
     ],
 )
 def test_verdicts(
@@ -282,10 +334,26 @@ def test_a_verdict_that_cannot_be_compared_is_refused_by_line() -> None:
     )
 
 
+def test_another_spelling_of_what_is_right_is_refused_by_line() -> None:
+    # Read as wrong where it is the reference's, it would take a violation away from every candidate.
+    text = "config,prompt,correct\nref,1,OK\nref,2,ok\ncand,1,fail\ncand,2,OK \n"
+    text = refusal(text, Columns(correct=CorrectColumn("correct", equals="OK")))
+    assert [line.partition(";")[0] for line in text.splitlines()] == [
+        'runs.csv:3 correct: "ok" is "OK" in another spelling',
+        'runs.csv:5 correct: "OK " is "OK" in another spelling',
+    ]
+    row = {"config": "ref", "prompt": 1, "correct": "true"}
+    columns = Columns(correct=CorrectColumn("correct", equals=True))
+    assert '1 correct: "true" is true in another spelling' in refusal(jsonl(row), columns, "r.jsonl", labels=["ref"])
+
+
 @pytest.mark.parametrize(
     ("rule", "part"),
     [
-        ({"equals": "ok"}, 'is equal to "ok"; found are "Error", "OK"; when nothing is right nothing can be broken'),
+        (
+            {"equals": "passed"},
+            'is equal to "passed"; found are "Error", "OK"; when nothing is right nothing can be broken',
+        ),
         ({"threshold": 50.0}, 'is at or over 50.0; found are "0.25", "0.75"'),
     ],
 )
@@ -373,16 +441,21 @@ def test_the_order_of_rows_changes_nothing(tmp_path_factory: pytest.TempPathFact
 # Measures
 
 
-@pytest.mark.parametrize("value", ["", "nan", "inf", "-1", "1e999", "many", "True", "1_000"])
+@pytest.mark.parametrize("value", ["", "nan", "inf", "-1", "1e999", "1e308", "2e15", "1e-300", "many", "True", "1_000"])
 def test_what_is_no_measurement_is_refused_by_line(value: str) -> None:
     text = refusal(HEADER + f"ref,1,1,10,5\ncand,1,1,{value},5\n")
-    assert f'runs.csv:3 tokens: "{value}" is no measurement; allowed are finite numbers of at least 0' in text
+    assert f'runs.csv:3 tokens: "{value}" is no measurement; allowed are 0 and numbers from 1e-15 to 1e+15; ' in text
 
 
-@pytest.mark.parametrize("value", [True, None, "10", float("nan"), float("inf"), -1, [1]])
+@pytest.mark.parametrize("value", [True, None, "10", float("nan"), float("inf"), 1e308, 10**16, 5e-324, -1, [1]])
 def test_what_is_no_measurement_in_json_is_refused_by_line(value: object) -> None:
     row = {"config": "ref", "prompt": 1, "correct": 1, "tokens": value}
     assert "runs.jsonl:1 tokens: " in refusal(jsonl(row), name="runs.jsonl", labels=["ref"])
+
+
+def test_the_largest_and_the_smallest_measurements_are_read() -> None:
+    text = HEADER + "ref,1,1,1e15,0\ncand,1,1,-0,1e-15\n"
+    assert load(text).outcomes.measures["tokens"].tolist() == [[1e15], [0]]
 
 
 def test_numbers_are_read_as_they_are_meant() -> None:
@@ -435,6 +508,26 @@ def test_groups_come_from_the_recording_or_the_prompts_file() -> None:
     listed = PromptList("p.csv", ("1", "2"), None, ("a", "b"))
     text = "config,prompt,correct\nref,1,1\nref,2,1\n"
     assert load(text, Columns(group="group"), labels=["ref"], prompts=listed).outcomes.groups == ("a", "b")
+
+
+@pytest.mark.parametrize("group", ["\udfff", "a\ud800b", "a\nb", "\x1b[31m", "a\u2028b", ["a\udfff"]])
+def test_what_is_no_group_is_refused_by_line(group: object) -> None:
+    row = {"config": "ref", "prompt": 1, "correct": 1, "group": group}
+    text = refusal(jsonl(row), name="r.jsonl", labels=["ref"])
+    assert "r.jsonl:1 group: " in text
+    assert "is no group; allowed are texts without control characters, in UTF-8; correct it" in text
+    assert text.isprintable()
+    Path("p.jsonl").write_text(jsonl({"id": 1, "group": group}))
+    with pytest.raises(OutcomesError, match=r"p\.jsonl:1 group: .* is no group; allowed are"):
+        read_prompts(Path("p.jsonl"))
+    Path("live.jsonl").write_text(jsonl({"id": 1, "prompt": "x", "answer": "y", "group": group}))
+    with pytest.raises(OutcomesError, match=r"live\.jsonl:1 group: .* is no group; allowed are"):
+        read_calibration_prompts(Path("live.jsonl"), "group", None)
+
+
+def test_groups_of_every_script_and_ids_that_are_whole_questions_are_allowed() -> None:
+    row = {"config": "ref", "prompt": "Why?\nBecause.", "correct": 1, "group": "d\u00e9j\u00e0 vu \u0928\u200d"}
+    assert load(jsonl(row), name="r.jsonl", labels=["ref"]).outcomes.prompts == ("Why?\nBecause.",)
 
 
 def test_a_group_that_some_rows_lack_is_refused() -> None:
@@ -529,6 +622,23 @@ def test_a_prompts_file_gives_ids_texts_and_groups() -> None:
     assert read_prompts(Path("p.csv"), group="level").groups == ("easy",)
 
 
+@pytest.mark.parametrize("group", ["id", "prompt", "answer"])
+def test_any_column_of_a_prompts_file_can_be_the_group(group: str) -> None:
+    Path("p.jsonl").write_text(jsonl({"id": 1, "prompt": "x", "answer": "y"}, {"id": 2, "prompt": "z", "answer": "y"}))
+    found = {"id": ("1", "2"), "prompt": ("x", "z"), "answer": ("y", "y")}[group]
+    prompts = read_prompts(Path("p.jsonl"), group=group)
+    assert (prompts.texts, prompts.groups) == (("x", "z"), found)
+    calibration = read_calibration_prompts(Path("p.jsonl"), group, None)
+    assert (calibration.texts, calibration.answers, calibration.groups) == (("x", "z"), ("y", "y"), found)
+
+
+@pytest.mark.parametrize("column", ["prompt", "answer"])
+def test_a_prompt_that_cannot_be_written_as_text_is_not_served(column: str) -> None:
+    Path("p.jsonl").write_text(jsonl({"id": "a", "prompt": "x", "answer": "y", column: "\udfff"}))
+    with pytest.raises(OutcomesError, match=rf'p\.jsonl:1: prompt "a" has a lone surrogate in its {column}; allowed'):
+        read_calibration_prompts(Path("p.jsonl"), "group", None)
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -538,6 +648,8 @@ def test_a_prompts_file_gives_ids_texts_and_groups() -> None:
         ("id,prompt\nx,one\ny,\n", "p.csv: 1 of 2 prompts have no 'prompt'; give all or none"),
         ("id,group\nx,\ny,g\n", "p.csv: 1 of 2 prompts have no 'group'"),
         ("id\n", "p.csv: has only a header"),
+        ("id\nx\ny", "p.csv:3: the last line does not end with a line break"),
+        ("id;group\nx;y\n", "p.csv:1: one column, 'id;group': the separator looks like `;`; allowed is a comma"),
     ],
 )
 def test_a_prompts_file_with_gaps_is_refused(text: str, part: str) -> None:
@@ -545,6 +657,26 @@ def test_a_prompts_file_with_gaps_is_refused(text: str, part: str) -> None:
     with pytest.raises(OutcomesError) as caught:
         read_prompts(Path("p.csv"))
     assert part in "\n".join(caught.value.problems)
+
+
+# Documentation
+
+
+def test_the_documented_conversions_give_recordings() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recordings.md").read_text(encoding="utf-8")
+    filters, listed = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    logged = [
+        {"doc_id": 0, "filter": name, "exact_match": score} for name, score in (("strict-match", 0), ("flexible", 1))
+    ]
+    Path("samples.jsonl").write_text(jsonl(*logged))
+    Path("results.json").write_text(json.dumps({"model": "m", "results": [{"prompt": "a", "correct": True}]}))
+    for program in (filters, listed):
+        assert len([line for line in program.splitlines() if line]) == 3
+        subprocess.run([sys.executable, "-c", program], check=True)
+    columns = Columns(prompt=("doc_id",), correct=CorrectColumn("exact_match"))
+    for path, chosen, right in ((Path("run.jsonl"), columns, False), (Path("results.jsonl"), Columns(), True)):
+        outcomes = load_recorded(RecordedSource(None, chosen), ["ref"], {"ref": path}, ()).outcomes
+        assert outcomes.correct.tolist() == [[right]]
 
 
 def test_reading_a_recording_loads_nothing_heavy() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_redline.errors import OutcomesError
+from pytest_redline.sources import table
 from pytest_redline.sources.table import Faults, Row, format_of, read_bytes, read_rows
 
 
@@ -35,7 +36,7 @@ def refused(name: str, data: bytes) -> OutcomesError:
     ("name", "data"),
     [
         ("a.csv", b"id,v\nx,1\n\ny,2\n"),
-        ("a.csv", b"\xef\xbb\xbfid,v\r\nx,1\r\n\r\ny,2"),
+        ("a.csv", b"\xef\xbb\xbfid,v\r\nx,1\r\n\r\ny,2\r\n"),
         ("a.jsonl", b'{"id": "x", "v": "1"}\n   \n{"id": "y", "v": "2"}'),
         ("A.NDJSON", b'\xef\xbb\xbf{"id": "x", "v": "1"}\r\n\r\n{"id": "y", "v": "2"}\r\n'),
     ],
@@ -88,7 +89,25 @@ FAULTS = {
     "csv: NUL": ("a.csv", b"id,v\nx,1\ny,\0\n", ["a.csv:3: holds a NUL byte"]),
     "csv: text behind a quote": ("a.csv", b'id,v\nx,1\n"y"z,1\n', ["a.csv:3: bad quoting"]),
     "csv: open quote": ("a.csv", b'id,v\n"x,1\ny,2\n', ["a.csv:2: bad quoting", "close each"]),
-    "csv: lone carriage returns": ("a.csv", b"id,v\rx,1\r", ["a.csv:1: "]),
+    "csv: lone carriage returns": ("a.csv", b"id,v\rx,1\r", ["a.csv:1: a carriage return stands within the line"]),
+    "csv: a stray carriage return": (
+        "a.csv",
+        b"id,v\nx,1\ny\r,2\n",
+        ["a.csv:3: a carriage return stands within the line; allowed are lines that end with a line feed"],
+    ),
+    "csv: cut off within the last number": (
+        "a.csv",
+        b"id,v\nx,100\ny,1",
+        ["a.csv:3: the last line does not end with a line break, so its last value may be cut off; allowed are whole"],
+    ),
+    "csv: cut off, packed": ("a.csv.gz", gzip.compress(b"id,v\nx,100\ny,1"), ["a.csv.gz:3: the last line does not"]),
+    "csv: semicolons": (
+        "a.csv",
+        b"id;v\nx;1,5\n",
+        ["a.csv:1: one column, 'id;v': the separator looks like `;`; allowed is a comma; write the file with commas"],
+    ),
+    "csv: tabs": ("a.csv", b"id\tv\nx\t1\n", ["a.csv:1: one column, 'id\\tv': the separator looks like a tab;"]),
+    "csv: bars": ("a.csv", b"id|v\nx|1\n", ["a.csv:1: one column, 'id|v': the separator looks like `|`;"]),
     "csv: ragged": (
         "a.csv",
         b"id,v\nx\ny,1\nz,1,2\n",
@@ -143,6 +162,24 @@ def test_an_unreadable_file_is_refused_with_all_its_faults(fault: str) -> None:
     name, data, parts = FAULTS[fault]
     text = str(refused(name, data))
     assert [part for part in parts if part not in text] == [], text
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz"])
+def test_an_endless_line_is_refused_without_being_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "LONGEST_LINE", 2**20)
+    head = b"id,v\n" if "csv" in name else b'{"id": 1}\n'
+    data = head + b"x" * (2**20 + 1) + b"\n"
+    text = str(refused(name, gzip.compress(data) if name.endswith(".gz") else data))
+    assert f"{name}:2: the line is longer than 1 MiB; a line holds one row, or one object; end each" in text
+
+
+def test_the_longest_line_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "LONGEST_LINE", 10)
+    assert rows_of("a.jsonl", b'{"id":123}\n'[:-1]) == [(1, {"id": 123})]
+
+
+def test_a_json_line_needs_no_line_break() -> None:
+    assert rows_of("a.jsonl", b'{"id": 1}\n{"id": 2}') == [(1, {"id": 1}), (2, {"id": 2})]
 
 
 def test_a_damaged_gzip_body_is_refused() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from pytest_redline.certificate_schema import Certificate
 from pytest_redline.report.words import shortfall
 
+_PLACE = re.compile(r"(?P<file>[^:\n]+):(?P<line>\d+)(?::| )")
 _MOST = 10  # GitHub shows this many of a kind for each step
 
 
-def workflow_commands(certificate: Certificate, path: str, lines: Mapping[str, int]) -> list[str]:
+def verdicts(certificate: Certificate, path: str, lines: Mapping[str, int]) -> list[str]:
     """Make one ``::error`` for each required candidate that is not certified, a ``::notice`` of the decision if none.
 
     Source: GitHub's workflow commands; data escapes ``% CR LF``, properties also ``: ,``.
@@ -30,6 +34,28 @@ def workflow_commands(certificate: Certificate, path: str, lines: Mapping[str, i
         )
         for label in failing[:_MOST]
     ]
+
+
+def refused(path: str, refusal: str, root: Path) -> list[str]:
+    """Make one ``::error`` for each problem for which a grid cannot be judged, on the line that it names.
+
+    Parameters
+    ----------
+    path
+        The grid file in the repository; where a problem names no file, it stands there.
+    refusal
+        One problem a line; a file in it is named relative to the working directory.
+    root
+        Root of the repository.
+    """
+    commands = []
+    for problem in refusal.splitlines()[:_MOST]:
+        place = _PLACE.match(problem)
+        file, line = (place["file"], int(place["line"])) if place else (path, 1)
+        if place and Path(file).exists():
+            file = Path(os.path.relpath(file, root)).as_posix()
+        commands.append(_command("error", file, line, "redline: cannot be judged", problem))
+    return commands
 
 
 def _command(kind: str, path: str, line: int, title: str, text: str) -> str:

@@ -1,0 +1,86 @@
+r"""Final answers that are numbers: found behind a marker, in a box, or as the last number, and compared as numbers.
+
+The answer is, in this order: what follows the last ``####`` on its line; the content of the last balanced
+``\boxed{...}``; the last number of the text. ``$29.00``, ``29.``, ``**29**`` and ``9{,}500`` are numbers; a lone comma
+is none. Numbers are compared exactly, as fractions, never as floating point.
+
+Source: the answer marker of GSM8K (Cobbe et al., 2021) and the box of MATH (Hendrycks et al., 2021).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+VERSION = 1
+
+_MARKER = "####"
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_FRACTION = re.compile(r"(-?)\s*\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
+_NUMBER = re.compile(
+    r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.(?!\d)|(?<=\d))(?:\s*/\s*\d+)?"
+)
+_SPACING = re.compile(r"\\[,!;: ]|\{,\}|\\\$|[$€£*`_~]|\\(?:text|mathrm|mathbf)\s*|\\%|%")
+
+
+def is_right(answer: str, expected: str) -> bool:
+    """Is the final answer of a text the expected number; a text without any number is wrong."""
+    found = final_number(answer)
+    return found is not None and found == as_number(expected)
+
+
+def expected_problem(expected: str) -> str | None:
+    """Say why an expected answer is none that can be graded against, or None."""
+    return None if as_number(expected) is not None else f"{expected[:60]!r} is not a number"
+
+
+def final_number(answer: str) -> Fraction | None:
+    r"""Read the final answer out of a text.
+
+    >>> final_number("That makes 72, all told."), final_number(r"so \boxed{9{,}500}"), final_number("#### $29.00")
+    (Fraction(72, 1), Fraction(9500, 1), Fraction(29, 1))
+    """
+    _, marker, after = answer.rpartition(_MARKER)
+    if marker:
+        numbers = _numbers(after.lstrip().partition("\n")[0])
+        return numbers[0] if numbers else None
+    boxed = _last_box(answer)
+    if boxed is not None:
+        return as_number(boxed)
+    numbers = _numbers(answer)
+    return numbers[-1] if numbers else None
+
+
+def as_number(text: str) -> Fraction | None:
+    """Read a text that is one number and nothing else; of an equation, the right-hand side."""
+    text = text.rpartition("=")[2]
+    numbers = _numbers(text)
+    rest = _NUMBER.sub("", _FRACTION.sub("0", _plain(text)), count=1)
+    return numbers[0] if len(numbers) == 1 and not re.search(r"[\w\\]", rest) else None
+
+
+def _plain(text: str) -> str:
+    return _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text)
+
+
+def _numbers(text: str) -> list[Fraction]:
+    """All numbers of a text, in order."""
+    found = []
+    plain = _FRACTION.sub(lambda match: f"{match[1]}{match[2]}/{match[3]}", _plain(text))
+    for match in _NUMBER.finditer(plain):
+        top, _, bottom = match[0].replace(",", "").partition("/")
+        if top.strip(" -.") and (not bottom or int(bottom)):
+            value = Fraction(top.strip().rstrip("."))
+            found.append(value / int(bottom) if bottom else value)
+    return found
+
+
+def _last_box(text: str) -> str | None:
+    r"""Content of the last ``\boxed{...}`` whose braces balance."""
+    for match in reversed(list(_BOX.finditer(text))):
+        depth = 1
+        for end in range(match.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                return text[match.end() : end]
+    return None

@@ -1,0 +1,360 @@
+"""Outcomes served by the bundled engine: the only bridge from the gate to ``redline_engine``.
+
+Every configuration of a grid decodes the same prompts, and those with one checkpoint decode together, so that each
+distinct decode state costs one forward. Generations go to the store as they finish; what is there already is not
+served again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+import redline_engine
+from pytest_redline.errors import OutcomesError
+from pytest_redline.grading import GRADERS, Grader
+from pytest_redline.grid import EngineSource, Grid
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.paths import display, fixtures
+from pytest_redline.progress import Progress
+from pytest_redline.prompts import Prompts
+from pytest_redline.sources.values import output_hash
+from pytest_redline.store import Generation, Store, key_of
+
+if TYPE_CHECKING:
+    from redline_engine.config import DecodeKnobs
+    from redline_engine.engine import Engine
+
+BUNDLED = "bundled:"
+_SECONDS_BETWEEN_WRITES = 0.5
+_MOST_LOST = 0.01  # share of prompts that a configuration may fail on before it counts as not served
+_ERROR = "error"
+
+
+class Served(NamedTuple):
+    """What serving gave.
+
+    ``forwards_run`` counts the forwards of all sessions that served these generations, ``forwards_charged`` those that
+    each configuration would have needed alone. ``checkpoints`` maps what the grid names to a hash of the files.
+    """
+
+    outcomes: Outcomes
+    forwards_run: int
+    forwards_charged: int
+    checkpoints: dict[str, str]
+    versions: dict[str, str]
+    warnings: list[str]
+
+
+class _Family(NamedTuple):
+    """Configurations that share a model, and the keys of their generations ``[configuration][prompt]``."""
+
+    checkpoint: str
+    directory: Path
+    dtype: str
+    rows: list[int]
+    knobs: list[DecodeKnobs]
+    keys: list[list[str]]
+
+
+def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, generate: bool, progress: Progress) -> Served:
+    """Serve the prompts with every configuration of a grid.
+
+    Parameters
+    ----------
+    device
+        Replaces the device of the grid file.
+    generate
+        Serve what the store lacks; otherwise lacking anything is an error.
+
+    Raises
+    ------
+    OutcomesError
+        torch or the checkpoint is missing or unreadable, a prompt or expected answer cannot be used, or a configuration
+        failed on over 1 % of the prompts. What was generated until then is stored.
+    """
+    source = grid.source
+    assert isinstance(source, EngineSource)
+    assert grid.grade is not None
+    grader = GRADERS[grid.grade]
+    _check_answers(prompts, grader)
+    used = _device(device or source.device)
+    checkpoints: dict[str, str] = {}
+    families = _families(grid, source, prompts, used, checkpoints)
+    run = key_of({"keys": sorted(key for family in families for keys in family.keys for key in keys)})
+    progress.start(grid.labels, grid.reference, len(prompts.ids))
+    book = _Book(grid, prompts, grader, progress)
+    for family in families:
+        book.take(family, store.read([key for keys in family.keys for key in keys]))
+    lacking = sum(len(places) for family in families for places in book.missing(family).values())
+    if lacking and not generate:
+        raise OutcomesError(
+            f"{grid.name}: {lacking:,} of {grid.m * len(prompts.ids):,} generations were never served; run its tests"
+        )
+    for family in families:
+        if missing := book.missing(family):
+            _generate(family, missing, prompts, source.batch_size, used, book, store, run, progress)
+    outcomes, warnings = book.outcomes()
+    return Served(
+        outcomes,
+        store.forwards_run(run),
+        int(outcomes.measures["forwards"].sum()),
+        checkpoints,
+        {"torch": version("torch"), "device": used},
+        warnings,
+    )
+
+
+def _check_answers(prompts: Prompts, grader: Grader) -> None:
+    problems = [
+        f"prompt {prompt}: expected answer {problem}; the grader {grader.name} cannot use it"
+        for prompt, answer in zip(prompts.ids, prompts.answers, strict=True)
+        if (problem := grader.expected_problem(answer))
+    ]
+    if problems:
+        raise OutcomesError(problems)
+
+
+def _device(asked: str) -> str:
+    """Name of the device that is really used."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads slow everything on a machine with other work
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise OutcomesError(
+            "source engine: torch is not installed; install it with pip install 'pytest-redline[engine]'"
+        ) from None
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise OutcomesError(f"device {asked!r}: this machine has no CUDA device; use cpu or auto")
+    return asked
+
+
+def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
+    """Directory of a checkpoint: ``bundled:NAME``, or a path relative to the grid file.
+
+    Raises
+    ------
+    OutcomesError
+        There is no such directory.
+    """
+    bundled = checkpoint.startswith(BUNDLED)
+    root = fixtures() / "checkpoints" if bundled else folder
+    directory = root / checkpoint.removeprefix(BUNDLED)
+    if not directory.is_dir():
+        there = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
+        raise OutcomesError(
+            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {there or 'none'}"
+        )
+    return directory
+
+
+def _families(
+    grid: Grid, source: EngineSource, prompts: Prompts, device: str, checkpoints: dict[str, str]
+) -> list[_Family]:
+    engine_code = _hash_files(Path(redline_engine.__file__).parent, "**/*.py")
+    families: dict[tuple[str, str], _Family] = {}
+    for row, configuration in enumerate(grid.configurations):
+        checkpoint, dtype = source.model_of(configuration)
+        family = families.get((checkpoint, dtype))
+        if family is None:
+            directory = checkpoint_directory(checkpoint, grid.path.parent)
+            checkpoints[checkpoint] = _hash_files(directory, "*")
+            family = families[checkpoint, dtype] = _Family(checkpoint, directory, dtype, [], [], [])
+        knobs = source.decode_knobs(configuration)
+        common = {
+            "engine": engine_code,
+            "torch": version("torch"),
+            "machine": platform.machine(),
+            "device": device,
+            "checkpoint": checkpoints[checkpoint],
+            "dtype": dtype,
+            "batch_size": source.batch_size,
+            "knobs": knobs.effective(),
+            "replicate": 0,
+        }
+        family.rows.append(row)
+        family.knobs.append(knobs)
+        family.keys.append([key_of({**common, "prompt": text}) for text in prompts.texts])
+    return list(families.values())
+
+
+def _hash_files(folder: Path, pattern: str) -> str:
+    """Hash of names and contents of the files of a folder."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob(pattern)):
+        if path.is_file():
+            total.update(path.relative_to(folder).as_posix().encode() + b"\0")
+            with path.open("rb") as stream:
+                total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
+
+
+class _Book:
+    """Generations and verdicts as they become known."""
+
+    def __init__(self, grid: Grid, prompts: Prompts, grader: Grader, progress: Progress) -> None:
+        self.grid, self.prompts, self.grader, self.progress = grid, prompts, grader, progress
+        self.found: list[list[Generation | None]] = [[None] * len(prompts.ids) for _ in grid.configurations]
+        self.correct = np.zeros((grid.m, len(prompts.ids)), dtype=np.bool_)
+        self.verdicts: dict[tuple[str, int], bool] = {}  # equal texts have equal verdicts
+
+    def take(self, family: _Family, known: Mapping[str, Generation]) -> None:
+        """Enter what the store holds."""
+        for row, keys in zip(family.rows, family.keys, strict=True):
+            for prompt, key in enumerate(keys):
+                if key in known:
+                    self.enter(row, prompt, known[key])
+
+    def enter(self, row: int, prompt: int, generation: Generation) -> None:
+        """Enter and grade one generation."""
+        self.found[row][prompt] = generation
+        reference = self.grid.configurations[row].label == self.grid.reference
+        if generation.finish_reason == _ERROR:
+            right = reference  # a lost answer counts against the candidate
+        else:
+            asked = (generation.text, prompt)
+            if asked not in self.verdicts:
+                self.verdicts[asked] = self.grader.right(generation.text, self.prompts.answers[prompt])
+            right = self.verdicts[asked]
+        self.correct[row, prompt] = right
+        self.progress.generation(self.grid.configurations[row].label, prompt, right, generation)
+
+    def missing(self, family: _Family) -> dict[int, list[int]]:
+        """Prompts that lack a generation, in serving order, with the family's configurations that they lack."""
+        lacking = {
+            prompt: [place for place, row in enumerate(family.rows) if self.found[row][prompt] is None]
+            for prompt in self.prompts.order
+        }
+        return {prompt: places for prompt, places in lacking.items() if places}
+
+    def outcomes(self) -> tuple[Outcomes, list[str]]:
+        """Outcomes of the whole grid, and what must be said about them."""
+        n = len(self.prompts.ids)
+        problems, warnings = [], []
+        complete: list[list[Generation]] = []
+        for configuration, row in zip(self.grid.configurations, self.found, strict=True):
+            done = [each for each in row if each is not None]
+            assert len(done) == n, "every prompt was served"
+            lost = [self.prompts.ids[place] for place, each in enumerate(done) if each.finish_reason == _ERROR]
+            if len(lost) > _MOST_LOST * n:
+                problems.append(
+                    f"{configuration.label}: no usable answer on {len(lost):,} of {n:,} prompts (first {lost[0]}), "
+                    f"over {100 * _MOST_LOST:g} %; the model's answers there are NaN or infinite"
+                )
+            elif lost:
+                counted = "right" if configuration.label == self.grid.reference else "wrong"
+                warnings.append(f"{configuration.label}: no usable answer on {', '.join(lost)}, counted as {counted}")
+            complete.append(done)
+        if problems:
+            raise OutcomesError(problems)
+        measures = {
+            name: np.array([[getattr(each, name) for each in row] for row in complete], dtype=np.float64)
+            for name in ("tokens", "forwards")
+        }
+        outputs = np.array([[output_hash(each.text) for each in row] for row in complete], dtype=np.uint64)
+        return (
+            Outcomes(self.grid.labels, self.prompts.ids, self.correct, measures, self.prompts.groups, outputs),
+            warnings,
+        )
+
+
+def _generate(
+    family: _Family,
+    missing: Mapping[int, Sequence[int]],
+    prompts: Prompts,
+    batch_size: int,
+    device: str,
+    book: _Book,
+    store: Store,
+    run: str,
+    progress: Progress,
+) -> None:
+    """Serve what is missing, storing finished generations about twice a second and at the end, however it ends."""
+    engine, encode = _load(family, batch_size, device)
+    tickets = _submit(engine, encode, family, missing, prompts)
+    waiting: list[tuple[str, Generation]] = []
+    counted = written_at = 0.0
+
+    def flush() -> None:
+        nonlocal counted
+        store.write(waiting, run, engine.counts.forwards_run - int(counted))
+        waiting.clear()
+        counted = engine.counts.forwards_run
+
+    try:
+        while engine.busy:
+            for reply in engine.step():
+                prompt, places = tickets[reply.ticket]
+                place = places[reply.configuration]
+                generation = Generation(
+                    reply.text or "", reply.trace.reply_tokens, reply.trace.forwards, reply.trace.finish_reason
+                )
+                waiting.append((family.keys[place][prompt], generation))
+                book.enter(family.rows[place], prompt, generation)
+            progress.forwards(engine.counts.forwards_run)
+            if time.monotonic() - written_at > _SECONDS_BETWEEN_WRITES:
+                flush()
+                written_at = time.monotonic()
+    finally:
+        flush()
+
+
+def _load(family: _Family, batch_size: int, device: str) -> tuple[Engine, Callable[[str], list[int]]]:
+    from tokenizers import Tokenizer
+
+    from redline_engine.config import ModelSpec
+    from redline_engine.engine import Engine
+    from redline_engine.models.checkpoint import CheckpointError, load
+
+    try:
+        model = load(ModelSpec(str(family.directory), family.dtype, device))  # type: ignore[arg-type]
+        tokenizer = Tokenizer.from_file(str(family.directory / "tokenizer.json"))
+    except CheckpointError as error:
+        raise OutcomesError(str(error).splitlines()) from None
+    except Exception as error:  # the tokenizers library raises bare exceptions
+        raise OutcomesError(f"{display(family.directory / 'tokenizer.json')}: cannot be read ({error})") from None
+
+    def detokenize(tokens: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(text).ids)
+
+    return Engine(model, batch_size, detokenize), encode
+
+
+def _submit(
+    engine: Engine,
+    encode: Callable[[str], list[int]],
+    family: _Family,
+    missing: Mapping[int, Sequence[int]],
+    prompts: Prompts,
+) -> dict[int, tuple[int, Sequence[int]]]:
+    """Queue every prompt with the configurations it lacks; ticket to prompt and configurations."""
+    from redline_engine.config import KnobError
+    from redline_engine.request import Prompt, PromptError
+
+    tickets: dict[int, tuple[int, Sequence[int]]] = {}
+    problems: list[str] = []
+    for prompt, places in missing.items():
+        try:
+            ticket = engine.submit(
+                Prompt(prompts.ids[prompt], encode(prompts.texts[prompt])), [family.knobs[place] for place in places]
+            )
+        except (PromptError, KnobError) as error:
+            problems += str(error).splitlines()
+        else:
+            tickets[ticket] = (prompt, places)
+    if problems:
+        raise OutcomesError(list(dict.fromkeys(problems)))
+    return tickets

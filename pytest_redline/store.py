@@ -1,0 +1,109 @@
+"""Generations on disk: an interrupted run goes on where it stopped, and a repeated one serves nothing.
+
+A generation is found by a key over everything that could change the answer (``key_of``); the store knows nothing of
+grids or verdicts. SQLite in WAL mode: what was stored survives ``kill -9``, and several processes may read while one
+writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from pytest_redline.errors import OutcomesError
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS generations (
+    key TEXT PRIMARY KEY, text TEXT NOT NULL, tokens INTEGER NOT NULL, forwards INTEGER NOT NULL,
+    finish_reason TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS forwards_run (run TEXT PRIMARY KEY, forwards INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_ASKED_AT_ONCE = 500  # keys in one SELECT
+
+
+class Generation(NamedTuple):
+    """What one configuration answered to one prompt; tokens and forwards as the engine's accounting defines them."""
+
+    text: str
+    tokens: int
+    forwards: int
+    finish_reason: str
+
+
+class Store:
+    """An open store; a context manager.
+
+    Raises
+    ------
+    OutcomesError
+        The file is no store of this version, or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version not in (0, _VERSION):
+                raise OutcomesError(f"{path}: a store of version {version}, this Redline writes {_VERSION}; remove it")
+            self._connection.executescript(_SCHEMA)
+            self._connection.execute(f"PRAGMA user_version = {_VERSION}")
+        except (OSError, sqlite3.Error) as error:
+            raise OutcomesError(f"{path}: cannot be used as a store ({error}); remove it or name another") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def read(self, keys: Sequence[str]) -> dict[str, Generation]:
+        """Find the generations that are there."""
+        found: dict[str, Generation] = {}
+        for start in range(0, len(keys), _ASKED_AT_ONCE):
+            part = keys[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(part))
+            rows = self._connection.execute(
+                f"SELECT key, text, tokens, forwards, finish_reason FROM generations WHERE key IN ({marks})", part
+            )
+            found |= {key: Generation(*values) for key, *values in rows}
+        return found
+
+    def write(self, generations: Iterable[tuple[str, Generation]], run: str, forwards_run: int) -> None:
+        """Keep generations, and count the forwards that a run of the engine took for them, all or nothing.
+
+        A generation that is already there stays: a repeated run must not be able to replace an answer.
+        """
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO generations VALUES (?, ?, ?, ?, ?)",
+                [(key, *generation) for key, generation in generations],
+            )
+            self._connection.execute(
+                "INSERT INTO forwards_run VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET forwards = forwards + ?",
+                (run, forwards_run, forwards_run),
+            )
+
+    def forwards_run(self, run: str) -> int:
+        """Count of forwards that all sessions together took for a run."""
+        row = self._connection.execute("SELECT forwards FROM forwards_run WHERE run = ?", (run,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """Make a key from everything that could change an answer."""
+    content = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(content.encode("ascii")).hexdigest()

@@ -1,0 +1,310 @@
+"""The gate serves with the engine: stored, resumed, shared, judged as recorded outcomes are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+from live_gate import keys_of, write_checkpoint, write_live
+
+from pytest_redline.errors import GridError, NothingCertifiableError, OutcomesError
+from pytest_redline.gate import Live, certificate_of
+from pytest_redline.grid_file import load_grid
+from pytest_redline.packing import unpack
+from pytest_redline.sources import engine as bridge
+from pytest_redline.verify import verify
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Live:
+    return Live(tmp_path / "store" / "store.sqlite")
+
+
+def rows_in(store: Live) -> int:
+    with sqlite3.connect(store.store) as connection:
+        return connection.execute("SELECT count(*) FROM generations").fetchone()[0]
+
+
+def test_a_grid_is_served_and_certified(tmp_path: Path, store: Live) -> None:
+    certificate = certificate_of(load_grid(write_live(tmp_path)), store)
+    assert (certificate.n, certificate.m, certificate.reference) == (60, 2, "slow")
+    assert certificate.row("slow").k == 0
+    assert 0 < certificate.row("fast").k < 60
+    assert rows_in(store) == 120
+    assert certificate.sharing is not None
+    assert certificate.sharing.forwards_run < certificate.sharing.forwards_charged
+    outcomes = unpack(certificate.outcomes, ("slow", "fast"))
+    assert certificate.sharing.forwards_charged == outcomes.measures["forwards"].sum()
+    assert certificate.row("fast").cost == outcomes.measures["tokens"][1].sum() / outcomes.measures["forwards"][1].sum()
+    assert list(certificate.provenance.checkpoints) == ["checkpoint"]
+    assert certificate.statement.grader == "math (version 1)"
+    assert {group.name: group.n for group in certificate.groups} == {"even": 30, "odd": 30}
+    knobs = {each.label: each.knobs for each in certificate.statement.configurations}
+    assert knobs["fast"] == {
+        "buffer_size": 4,
+        "schedule": "threshold",
+        "accept_threshold": 0.05,
+        "semi_complete_threshold": 0.9,
+        "add_block_threshold": 0.1,
+        "max_new_tokens": 12,
+        "temperature": 0.0,
+        "stop_tokens": [],
+        "stop_strings": [],
+    }
+
+
+def test_what_is_stored_is_not_served_again_and_gives_the_same_certificate(
+    tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = load_grid(write_live(tmp_path))
+    first = certificate_of(grid, store)
+    monkeypatch.setattr(bridge, "_generate", lambda *_: pytest.fail("something was served"))
+    assert certificate_of(grid, store) == first
+
+
+def test_a_new_candidate_is_served_alone(tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_live(tmp_path)
+    certificate_of(load_grid(path), store)
+    path.write_text(path.read_text().replace("  fast:", "  new: {accept_threshold: 0.5}\n  fast:"))
+    asked: list[int] = []
+    generate = bridge._generate
+    monkeypatch.setattr(
+        bridge,
+        "_generate",
+        lambda family, missing, *rest: (asked.extend(map(len, missing.values())), generate(family, missing, *rest)),
+    )
+    certificate_of(load_grid(path), store)
+    assert asked == [1] * 60
+    assert rows_in(store) == 180
+
+
+@pytest.mark.parametrize("change", ["checkpoint", "knob", "batch_size", "prompt", "engine"])
+def test_whatever_could_change_an_answer_changes_its_key(
+    tmp_path: Path, store: Live, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_live(tmp_path)
+    certificate_of(load_grid(path), store)
+    before = rows_in(store)
+    if change == "checkpoint":
+        write_checkpoint(tmp_path / "checkpoint", seed=1)
+    elif change == "knob":
+        path.write_text(path.read_text().replace("max_new_tokens: 12", "max_new_tokens: 11"))
+    elif change == "batch_size":
+        path.write_text(path.read_text().replace("device: cpu", "device: cpu\n    batch_size: 7"))
+    elif change == "prompt":
+        prompts = tmp_path / "prompts.jsonl"
+        prompts.write_text(prompts.read_text().replace('"prompt": "0', '"prompt": "x0'))
+    else:
+        monkeypatch.setattr(bridge, "_hash_files", lambda folder, pattern: "another engine" + str(folder.name))
+    try:
+        certificate_of(load_grid(path), store)
+    except NothingCertifiableError:
+        assert change == "checkpoint"  # another model is right on other prompts
+    assert rows_in(store) > before
+
+
+def test_a_sample_is_a_seeded_part_of_the_prompts_and_of_the_statement(tmp_path: Path, store: Live) -> None:
+    path = write_live(tmp_path)
+
+    def sampled(seed: int) -> tuple[tuple[str, ...], str]:
+        text = path.read_text().replace(
+            "file: prompts.jsonl", f"file: prompts.jsonl\n  sample: {{n: 40, seed: {seed}}}"
+        )
+        other = path.with_name("s.redline.yaml")
+        other.write_text(text)
+        certificate = certificate_of(load_grid(other), store)
+        assert certificate.statement.prompts.sample == {"n": 40, "seed": seed}
+        return unpack(certificate.outcomes, ("slow", "fast")).prompts, certificate.statement.hash
+
+    assert sampled(1) == sampled(1)
+    assert sampled(1)[0] != sampled(2)[0]
+    assert sampled(1)[1] != sampled(2)[1]
+    assert len(sampled(1)[0]) == 40
+
+
+def test_too_few_prompts_are_refused_before_anything_is_served(
+    tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_live(tmp_path)
+    path.write_text(path.read_text().replace("file: prompts.jsonl", "file: prompts.jsonl\n  sample: {n: 13, seed: 0}"))
+    monkeypatch.setattr(bridge, "serve", lambda *_: pytest.fail("something was served"))
+    with pytest.raises(NothingCertifiableError, match="n=13 and m=2"):
+        certificate_of(load_grid(path), store)
+
+
+def test_judging_what_is_known_serves_nothing(tmp_path: Path, store: Live) -> None:
+    grid = load_grid(write_live(tmp_path))
+    known = Live(store.store, generate=False)
+    with pytest.raises(OutcomesError, match="120 of 120 generations were never served"):
+        certificate_of(grid, known)
+    first = certificate_of(grid, store)
+    assert certificate_of(grid, known) == first
+
+
+def test_a_lost_answer_counts_against_the_candidate_and_many_are_an_error(tmp_path: Path, store: Live) -> None:
+    grid = load_grid(write_live(tmp_path, n=120))
+    before = certificate_of(grid, store)
+    outcomes = unpack(before.outcomes, ("slow", "fast"))
+
+    def lose(label: int, prompts: list[int]) -> None:
+        keys = keys_of(grid, label)
+        with sqlite3.connect(store.store) as connection:
+            for prompt in prompts:
+                connection.execute(
+                    "UPDATE generations SET finish_reason = 'error', text = '' WHERE key = ?", (keys[prompt],)
+                )
+
+    right = [index for index in range(120) if outcomes.correct[:, index].all()]
+    wrong = [index for index in range(120) if not outcomes.correct[:, index].any()]
+    lose(1, right[:1])
+    after = certificate_of(grid, store)
+    assert after.row("fast").k == before.row("fast").k + 1
+    assert any("counted as wrong" in warning for warning in after.warnings)
+    if wrong:
+        lose(0, wrong[:1])
+        assert certificate_of(grid, store).row("fast").k == before.row("fast").k + 2
+    lose(1, right[:3])
+    with pytest.raises(OutcomesError, match=r"fast: no usable answer on 3 of 120 prompts"):
+        certificate_of(grid, store)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("grade: math", "grade: maths"), "grade: 'maths' is no grader; did you mean math?"),
+        (("grade: math\n", ""), "grade: the engine's answers need a grader"),
+        (("max_new_tokens: 12", "max_new_tokens: 12\n    bufer_size: 2"), "source.engine.bufer_size: unknown knob"),
+        (("buffer_size: 1", "accept_thresold: 1"), "configurations.slow.accept_thresold: unknown knob; did you mean"),
+        (("buffer_size: 1", "buffer_size: 0"), "configurations.slow.buffer_size: 0 is not allowed"),
+        (
+            ("buffer_size: 1", "buffer_size: 1\n    semi_complete_threshold: 0.5"),
+            "semi_complete_threshold: nothing reads it while buffer_size is 1",
+        ),
+        (("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1"), "has the same knobs as 'slow'"),
+        (("accept_threshold: 0.05", "accept_threshold: 0.05\n    log: x.csv"), "the engine reads no log"),
+        (("grade: math", "grade: math\ncost: tokens_per_second"), "the engine does not measure seconds"),
+        (("source:\n", "source:\n  outcomes: x.csv\n"), "found 2 kinds; name one of outcomes, engine"),
+    ],
+)
+def test_mistakes_of_a_live_grid_are_found_when_it_is_read(
+    tmp_path: Path, change: tuple[str, str], problem: str
+) -> None:
+    path = write_live(tmp_path)
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change, 1))
+    with pytest.raises(GridError) as error:
+        load_grid(path)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"id": 1, "prompt": "a", "answer": "1"}, {"id": 1, "prompt": "b", "answer": "1"}], "stands on line 1 too"),
+        ([{"id": 1, "prompt": "a", "answer": "1"}, {"id": 2, "prompt": "a", "answer": "1"}], "has the text of"),
+        ([{"id": 1, "prompt": "a"}], "has no answer"),
+        ([{"id": 1, "answer": "1"}], "has no prompt"),
+        ([{"prompt": "a", "answer": "1"}], "no id"),
+        ([{"id": n, "prompt": f"a{n}", "answer": "ten"} for n in range(60)], "expected answer 'ten' is not a number"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_named(
+    tmp_path: Path, store: Live, rows: list[dict[str, object]], problem: str
+) -> None:
+    path = write_live(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(OutcomesError) as error:
+        certificate_of(load_grid(path), store)
+    assert problem in str(error.value)
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path, store: Live) -> None:
+    path = write_live(tmp_path)
+    path.write_text(path.read_text().replace("checkpoint: checkpoint", "checkpoint: bundled:nothing"))
+    with pytest.raises(OutcomesError, match="checkpoint 'bundled:nothing': no directory"):
+        certificate_of(load_grid(path), store)
+
+
+# -- through the real command
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "g.redline.yaml", *arguments]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
+    return {**kept, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_serves_and_a_repeated_one_writes_the_same_certificate(tmp_path: Path) -> None:
+    write_live(tmp_path, serving="slow")
+    first = run(tmp_path, "--redline-report=out")
+    assert first.returncode == 0, first.stdout + first.stderr
+    content = (tmp_path / "out" / "live.certificate.json").read_bytes()
+    assert (tmp_path / ".redline" / "store.sqlite").exists()
+    verify(tmp_path / "out" / "live.certificate.json")
+    workers = run(tmp_path, "--redline-report=out", "-n", "2")
+    assert workers.returncode == 0, workers.stdout + workers.stderr
+    assert (tmp_path / "out" / "live.certificate.json").read_bytes() == content
+    listed = run(tmp_path, "--collect-only", "-q", "--redline-store=elsewhere/s.sqlite")
+    assert "g.redline.yaml::fast" in listed.stdout
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_deselected_live_candidates_are_not_served_and_not_green(tmp_path: Path) -> None:
+    write_live(tmp_path)
+    result = run(tmp_path, "-k", "nothing")
+    assert result.returncode == 1
+    assert "generations were never served; run its tests" in result.stdout
+
+
+def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    write_live(
+        tmp_path,
+        n=60,
+        serving="slow",
+        source={"engine": {"checkpoint": "checkpoint", "device": "cpu", "max_new_tokens": 12, "batch_size": 2}},
+    )
+    store = Live(tmp_path / ".redline" / "store.sqlite")
+    process = subprocess.Popen(
+        command(), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if store.store.exists() and rows_in(store) > 0:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = rows_in(store)
+    assert 0 < kept < 120, "the run was to be killed in the middle"
+    again = run(tmp_path, "--redline-report=out")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert rows_in(store) == 120
+    certificate = verify(tmp_path / "out" / "live.certificate.json")
+    alone = certificate_of(load_grid(tmp_path / "g.redline.yaml"), Live(tmp_path / "other.sqlite"))
+    assert certificate.outcomes == alone.outcomes
