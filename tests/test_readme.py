@@ -29,11 +29,47 @@ def run(*command: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=cwd, env=environment(**extra), capture_output=True, text=True, check=False)
 
 
-def test_the_table_of_the_readme_is_what_the_gate_prints() -> None:
-    table = blocks(README, "text")[0]
-    result = run(sys.executable, "-m", "pytest", "--redline-alpha=0.1", cwd=ROOT)
+def test_the_recorded_table_of_the_readme_is_what_the_gate_prints() -> None:
+    table = blocks(README, "text")[1]
+    result = run(
+        sys.executable, "-m", "pytest", "--redline-alpha=0.1", "fixtures/grids/llada2_math.redline.yaml", cwd=ROOT
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert table in result.stdout
+
+
+def rows(table: str) -> dict[str, list[str]]:
+    """Label to the cells of its row."""
+    lines = [line[4:].split() for line in table.splitlines() if re.match(r"[ >][ *]  \w", line)]
+    return {cells[0]: cells[1:] for cells in lines}
+
+
+def test_the_served_table_of_the_readme_is_what_the_gate_prints(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    printed = run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "--redline-alpha=0.1",
+        f"--redline-store={tmp_path / 'store.sqlite'}",
+        "fixtures/grids/arithmetic.redline.yaml",
+        cwd=ROOT,
+    )
+    assert printed.returncode == 0, printed.stdout + printed.stderr
+    said, found = rows(blocks(README, "text")[0]), rows(printed.stdout)
+    assert len(said) == 9  # with the header
+    assert list(found) == list(said)
+    for label, cells in said.items():
+        # Another processor may round otherwise, and turn a decision that is nearer to a threshold than that.
+        assert cells[-1] == found[label][-1], label
+        if label != "configuration":
+            k, now = (
+                int(next(cell for cell in row if cell.endswith("/512")).partition("/")[0])
+                for row in (cells, found[label])
+            )
+            assert abs(k - now) <= 3, label
+    assert "Deploy acc98/buf4/add0.50: +6" in printed.stdout
+    assert re.search(r"Served together: [\d,]+ forwards instead of [\d,]+ \(5\d %\)", printed.stdout)
 
 
 def test_the_commands_of_the_readme_are_environments_of_tox_and_ci_runs_the_same() -> None:

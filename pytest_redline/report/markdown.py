@@ -56,7 +56,8 @@ def _heading(certificate: Certificate) -> str:
         f"alpha {certificate.alpha:g}, delta {certificate.delta:g}, {certificate.n:,} prompts, "
         f"{certificate.m} configurations, reference `{certificate.reference}`"
     )
-    return f"## Redline {certificate.name}: {status}\n\n{words.decision(certificate)}\n\n{settings}"
+    shared = f"\n\n{words.sharing(certificate)}" if certificate.sharing else ""
+    return f"## Redline {certificate.name}: {status}\n\n{words.decision(certificate)}\n\n{settings}{shared}"
 
 
 def _table(certificate: Certificate) -> str:

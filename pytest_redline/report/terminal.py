@@ -69,6 +69,8 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
         console.print(line)
+    if certificate.sharing:
+        console.print(words.sharing(certificate))
     console.print(Text(f"Promise: {spelled(certificate.promise)}"))
     for warning in certificate.warnings:
         console.print(Text(f"Warning: {spelled(warning)}", style="yellow"))

@@ -120,6 +120,17 @@ def decision(certificate: Certificate) -> str:
     return " ".join(sentences)
 
 
+def sharing(certificate: Certificate) -> str:
+    """Say what serving configurations together saved; empty where nothing was served."""
+    counts = certificate.sharing
+    if counts is None:
+        return ""
+    return (
+        f"Served together: {counts.forwards_run:,} forwards instead of {counts.forwards_charged:,} "
+        f"({100 * counts.forwards_run / counts.forwards_charged:.0f} %)."
+    )
+
+
 def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Key-by-key difference of a configuration from the reference, one text per knob.
 
