@@ -307,17 +307,12 @@ def test_wheel_has_the_mark_of_a_typed_package(wheel):
     assert "pytest_redline/py.typed" in wheel
 
 
-def test_wheel_has_every_bundled_grid_and_recording(wheel):
-    for kind in ("grids", "recorded"):
-        bundled = {
-            f"pytest_redline/fixtures/{kind}/{path.name}"
-            for path in (ROOT / "fixtures" / kind).iterdir()
-            if path.is_file()
-        }
-        assert bundled
-        assert bundled <= wheel
-
-
-def test_wheel_has_licence_and_entry_points(wheel):
-    assert any(name.endswith(".dist-info/entry_points.txt") for name in wheel)
-    assert any(name.endswith("/LICENSE") for name in wheel)
+def test_wheel_has_everything_that_is_bundled(wheel):
+    root = ROOT / "fixtures"
+    bundled = {
+        f"pytest_redline/fixtures/{path.relative_to(root).as_posix()}"
+        for path in root.rglob("*")
+        if path.is_file() and not {"__pycache__", ".redline", ".pytest_cache"} & set(path.parts)
+    }
+    assert any(name.endswith("checkpoints/arithmetic/model.safetensors") for name in bundled)
+    assert bundled <= wheel
