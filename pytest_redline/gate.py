@@ -16,7 +16,8 @@ from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
 from pytest_redline.progress import Progress
-from pytest_redline.sources.recorded import load_recorded, read_prompts
+from pytest_redline.prompts import read_calibration_prompts, read_prompts
+from pytest_redline.sources.recorded import load_recorded
 from pytest_redline.statement import sha256_of
 
 
@@ -77,7 +78,6 @@ def _recorded(grid: Grid, source: RecordedSource) -> Certificate:
 def _served(grid: Grid, live: Live) -> Certificate:
     from filelock import FileLock
 
-    from pytest_redline.prompts import read_calibration_prompts
     from pytest_redline.sources.engine import serve
     from pytest_redline.store import Store
 

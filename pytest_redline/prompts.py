@@ -1,14 +1,15 @@
-"""Calibration prompts of a live source: read, sampled in a recorded random order, and graded against."""
+"""Prompts files: which prompts there are, and for a source that serves them, a sample in a recorded random order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from pytest_redline.errors import OutcomesError
-from pytest_redline.outcomes import natural_key, quoted
+from pytest_redline.outcomes import PromptList, natural_key, quoted
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, read_bytes, read_rows
 from pytest_redline.sources.values import MISSING, NO_GROUP, as_id, as_text, encodable, lookup
@@ -39,8 +40,43 @@ class Prompts:
     sha256: str
 
 
+class _Row(NamedTuple):
+    """What a row says beside its id; None where it has no such column."""
+
+    prompt: str | None
+    answer: str | None
+    group: str | None
+
+
+class _File(NamedTuple):
+    """A prompts file, checked row by row."""
+
+    name: str
+    rows: dict[str, _Row]
+    sha256: str
+
+
+def read_prompts(path: Path, group: str = "group") -> PromptList:
+    """Read which prompts there are: column ``id``, and where there are such columns, ``prompt`` and the group.
+
+    Raises
+    ------
+    OutcomesError
+        The file is unreadable; an id is missing, doubled or no id; or a row lacks a text or a group that others have.
+    """
+    file = _read(path, group, required=())
+    texts, groups = ([getattr(row, column) for row in file.rows.values()] for column in ("prompt", "group"))
+    return PromptList(
+        file.name,
+        tuple(file.rows),
+        tuple(texts) if any(texts) else None,
+        tuple(groups) if any(groups) else None,
+        file.sha256,
+    )
+
+
 def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | None) -> Prompts:
-    """Read a prompts file: columns ``id``, ``prompt``, ``answer``, and the group where there is such a column.
+    """Read what is to be served: columns ``id``, ``prompt``, ``answer``, and the group where there is such a column.
 
     Parameters
     ----------
@@ -53,61 +89,75 @@ def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | N
         The file is unreadable; a row lacks an id, a text or an answer; an id or a text stands twice; or the file
         holds fewer prompts than the sample asks for.
     """
+    file = _read(path, group, required=("prompt", "answer"))
+    ids = sorted(file.rows, key=natural_key)
+    size, seed = sample or (len(ids), 0)
+    if size > len(ids):
+        raise OutcomesError(f"{file.name}: holds {len(ids):,} prompts, the sample asks for {size:,}; ask for fewer")
+    chosen = np.random.default_rng(seed).permutation(len(ids))[:size].tolist()
+    place = {index: position for position, index in enumerate(sorted(chosen))}
+    kept = [ids[index] for index in place]
+    rows = [file.rows[prompt] for prompt in kept]
+    return Prompts(
+        ids=tuple(kept),
+        texts=tuple(str(row.prompt) for row in rows),
+        answers=tuple(str(row.answer) for row in rows),
+        groups=tuple(str(row.group) for row in rows) if any(row.group for row in rows) else None,
+        order=tuple(place[index] for index in chosen),
+        sha256=file.sha256,
+    )
+
+
+def _read(path: Path, group: str, required: tuple[str, ...]) -> _File:
+    """Read and check every row; with required texts the prompts are served, so that none may stand twice."""
     name, content = display(path), read_bytes(path)
     faults = Faults()
-    rows: dict[str, tuple[str, str, str | None]] = {}
+    rows: dict[str, _Row] = {}
     lines: dict[str, int] = {}
-    texts: dict[str, str] = {}
+    seen: dict[str, str] = {}  # text -> id
     for line, row in read_rows(name, content.data, faults):
-        prompt = as_id(lookup(row, "id"))
-        found = {column: _text(lookup(row, column)) for column in ("prompt", "answer", group)}
+        found = lookup(row, "id")
+        prompt = as_id(found)
         if prompt is None:
-            faults.add(f"{name}:{line} id: no id; a text or a whole number is needed; give every prompt one")
+            what = (
+                f"no id among the columns {', '.join(map(repr, row))}"
+                if found is MISSING
+                else f"{quoted(found)} is no id"
+            )
+            faults.add(f"{name}:{line} id: {what}; allowed are texts and integers; give every prompt one")
             continue
         if prompt in lines:
-            faults.add(f"{name}:{line}: prompt {quoted(prompt)} stands on line {lines[prompt]} too; remove one")
+            faults.add(
+                f"{name}:{line}: prompt {quoted(prompt)} stands on line {lines[prompt]} too; remove one of the two"
+            )
             continue
-        missing = [column for column in ("prompt", "answer") if not found[column]]
+        lines[prompt] = line
+        values = _Row(*(_text(lookup(row, column)) for column in ("prompt", "answer", group)))
+        rows[prompt] = values
+        missing = [column for column in required if not getattr(values, column)]
         if missing:
             faults.add(f"{name}:{line}: prompt {quoted(prompt)} has no {' and no '.join(missing)}; add it")
-            continue
-        unwritable = [column for column in ("prompt", "answer") if not encodable(str(found[column]))]
+        unwritable = [column for column in required if not encodable(getattr(values, column) or "")]
         if unwritable:
             faults.add(
                 f"{name}:{line}: prompt {quoted(prompt)} has a lone surrogate in its {' and '.join(unwritable)}; "
                 "allowed are texts that can be written as UTF-8; correct it"
             )
-            continue
-        value = found[group]
-        if value and not on_one_line(value):
-            faults.add(f"{name}:{line} {group}: {quoted(value)} {NO_GROUP}")
-        text, answer = str(found["prompt"]), str(found["answer"])
-        if text in texts:
-            faults.add(
-                f"{name}:{line}: prompt {quoted(prompt)} has the text of {quoted(texts[text])}; a prompt that stands "
-                "twice counts twice; remove one"
-            )
-        lines[prompt], texts[text] = line, prompt
-        rows[prompt] = (text, answer, value)
-    grouped = [prompt for prompt, (_, _, value) in rows.items() if value]
-    if grouped and len(grouped) < len(rows):
-        faults.add(f"{name}: {len(rows) - len(grouped):,} of {len(rows):,} prompts have no {group!r}; give all or none")
+        if values.group and not on_one_line(values.group):
+            faults.add(f"{name}:{line} {group}: {quoted(values.group)} {NO_GROUP}")
+        if required and values.prompt:
+            earlier = seen.setdefault(values.prompt, prompt)
+            if earlier != prompt:
+                faults.add(
+                    f"{name}:{line}: prompt {quoted(prompt)} has the text of {quoted(earlier)}; a prompt that stands "
+                    "twice counts twice; remove one"
+                )
+    for column, header in (("prompt", "prompt"), ("group", group)):
+        having = sum(getattr(row, column) is not None for row in rows.values())
+        if 0 < having < len(rows) and column not in required:
+            faults.add(f"{name}: {len(rows) - having:,} of {len(rows):,} prompts have no {header!r}; give all or none")
     faults.check()
-    ids = sorted(rows, key=natural_key)
-    size, seed = sample or (len(ids), 0)
-    if size > len(ids):
-        raise OutcomesError(f"{name}: holds {len(ids):,} prompts, the sample asks for {size:,}; ask for fewer")
-    chosen = np.random.default_rng(seed).permutation(len(ids))[:size].tolist()
-    kept = [ids[index] for index in sorted(chosen)]
-    place = {index: position for position, index in enumerate(sorted(chosen))}
-    return Prompts(
-        ids=tuple(kept),
-        texts=tuple(rows[prompt][0] for prompt in kept),
-        answers=tuple(rows[prompt][1] for prompt in kept),
-        groups=tuple(str(rows[prompt][2]) for prompt in kept) if grouped else None,
-        order=tuple(place[index] for index in chosen),
-        sha256=content.sha256,
-    )
+    return _File(name, rows, content.sha256)
 
 
 def _text(value: object) -> str | None:

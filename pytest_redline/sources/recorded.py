@@ -128,52 +128,6 @@ def load_recorded(
     return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins))
 
 
-def read_prompts(path: Path, sha256: str | None = None, group: str = "group") -> PromptList:
-    """Read a prompts file: column ``id``, and where there are such columns, ``prompt`` and the group.
-
-    Raises
-    ------
-    OutcomesError
-        The file is unreadable; an id is missing, doubled or no id; or a row lacks a text or a group that others have.
-    """
-    name, content = display(path), read_bytes(path, sha256)
-    faults = Faults()
-    lines: dict[str, int] = {}
-    texts: list[str] = []
-    groups: list[str] = []
-    columns = [("prompt", texts), (group, groups)]
-    for line, row in read_rows(name, content.data, faults):
-        found = lookup(row, "id")
-        prompt = as_id(found)
-        if prompt is None:
-            what = (
-                f"no id among the columns {', '.join(map(repr, row))}"
-                if found is MISSING
-                else f"{quoted(found)} is no id"
-            )
-            faults.add(f"{name}:{line} id: {what}; allowed are texts and integers; give every prompt one")
-            continue
-        if prompt in lines:
-            faults.add(
-                f"{name}:{line}: prompt {quoted(prompt)} stands on line {lines[prompt]} too; remove one of the two"
-            )
-        lines[prompt] = line
-        for column, values in columns:
-            text = as_text(lookup(row, column))
-            if text is None:
-                continue
-            if values is groups and not on_one_line(text):
-                faults.add(f"{name}:{line} {column}: {quoted(text)} {NO_GROUP}")
-            values.append(text)
-    for column, values in columns:
-        if values and len(values) < len(lines):
-            faults.add(
-                f"{name}: {len(lines) - len(values):,} of {len(lines):,} prompts have no {column!r}; give all or none"
-            )
-    faults.check()
-    return PromptList(name, tuple(lines), tuple(texts) or None, tuple(groups) or None, content.sha256)
-
-
 class _Note(NamedTuple):
     """A column that says something of the prompt."""
 

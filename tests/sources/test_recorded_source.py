@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Columns, CorrectColumn, RecordedSource
 from pytest_redline.outcomes import PromptList
-from pytest_redline.prompts import read_calibration_prompts
-from pytest_redline.sources.recorded import Recorded, load_recorded, read_prompts
+from pytest_redline.prompts import read_calibration_prompts, read_prompts
+from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.sources.values import as_id, as_number, lookup, output_hash, verdict_of
 
 HEADER = "config,prompt,correct,tokens,forwards\n"
