@@ -13,20 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from pytest_redline.alignment import Records, Rows, align
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Columns, RecordedSource
-from pytest_redline.outcomes import (
-    LARGEST,
-    SMALLEST,
-    Outcomes,
-    PromptList,
-    Records,
-    Rows,
-    align,
-    measurable,
-    quoted,
-    shown_id,
-)
+from pytest_redline.outcomes import LARGEST, SMALLEST, Outcomes, PromptList, measurable, quoted, shown_id
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, FileBytes, Row, format_of, read_bytes, read_rows, suggestion
 from pytest_redline.sources.values import (

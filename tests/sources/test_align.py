@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_redline.alignment import Records, Rows, align
 from pytest_redline.errors import OutcomesError
-from pytest_redline.outcomes import PromptList, Records, Rows, align, natural_key, quoted, shown_id
+from pytest_redline.outcomes import PromptList, natural_key, quoted, shown_id
 
 
 def record(
