@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_redline.errors import OutcomesError
-
-# What is measured for one prompt is 0 or in this range; beyond it, sums and ratios over prompts would overflow.
 from pytest_redline.outcomes import LARGEST, SMALLEST, Outcomes, PromptList, natural_key, quoted, shown_id
 
 
