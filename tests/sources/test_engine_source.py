@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -367,8 +368,9 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if store.store.exists() and rows_in(store) > 0:
-            break
+        with suppress(sqlite3.OperationalError):  # the file is there before its tables
+            if store.store.exists() and rows_in(store) > 0:
+                break
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
