@@ -176,6 +176,15 @@ class FileRecord(_Closed):
     sha256: str
 
 
+class WeightsRecord(_Closed):
+    """Precision in which a model's weights were kept, and the share of its bytes that each precision takes."""
+
+    checkpoint: str
+    dtype: str
+    weights: str
+    shares: dict[str, float]
+
+
 class Provenance(_Closed):
     """What the certificate was made from."""
 
@@ -185,7 +194,16 @@ class Provenance(_Closed):
     serving_file: FileRecord | None = None
     serving_keys: dict[str, str] = {}
     checkpoints: dict[str, str] = {}
+    weights: list[WeightsRecord] = []
     versions: dict[str, str] = {}
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``weights`` where no model was run."""
+        data: dict[str, Any] = plain(self)
+        if not data.get("weights", self):
+            del data["weights"]
+        return data
 
 
 class Sharing(_Closed):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
-from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing
+from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing, WeightsRecord
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
@@ -89,7 +89,13 @@ def _served(grid: Grid, live: Live) -> Certificate:
     # One process serves a grid at a time; another waits and then finds everything in the store.
     with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as progress:
         served = serve(grid, prompts, store, live.device, live.generate, progress)
-    provenance = _provenance(grid, prompts=prompts.sha256, checkpoints=served.checkpoints, versions=served.versions)
+    weights = [
+        WeightsRecord(checkpoint=spec.checkpoint, dtype=spec.dtype, weights=spec.weights or spec.dtype, shares=shares)
+        for spec, shares in served.weights
+    ]
+    provenance = _provenance(
+        grid, prompts=prompts.sha256, checkpoints=served.checkpoints, weights=weights, versions=served.versions
+    )
     return certify(
         grid,
         served.outcomes,
@@ -105,6 +111,7 @@ def _provenance(
     outcomes: list[FileRecord] | None = None,
     prompts: str | None = None,
     checkpoints: dict[str, str] | None = None,
+    weights: list[WeightsRecord] | None = None,
     versions: dict[str, str] | None = None,
 ) -> Provenance:
     return Provenance(
@@ -116,6 +123,7 @@ def _provenance(
         else None,
         serving_keys=dict(grid.serving.keys) if grid.serving else {},
         checkpoints=checkpoints or {},
+        weights=weights or [],
         versions={
             "pytest-redline": version("pytest-redline"),
             "python": platform.python_version(),

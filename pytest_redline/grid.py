@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from redline_engine.config import DecodeKnobs
+from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
 Pool = Literal["ratio_of_sums", "mean_of_ratios"]
@@ -52,7 +52,7 @@ class RecordedSource:
     line: int = 0
 
 
-MODEL_KNOBS = ("checkpoint", "dtype")  # knobs of a configuration that choose the model, not how it decodes
+MODEL_KNOBS = ("checkpoint", "dtype", "weights")  # knobs of a configuration that choose the model, not how it decodes
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,12 @@ class EngineSource:
     dtype: str
     batch_size: int
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
 
-    def model_of(self, configuration: Configuration) -> tuple[str, str]:
-        """Checkpoint and dtype of a configuration."""
-        checkpoint, dtype = (configuration.knobs.get(name, getattr(self, name)) for name in MODEL_KNOBS)
-        return checkpoint, dtype
+    def model_of(self, knobs: Mapping[str, Any]) -> ModelSpec:
+        """Model that a configuration with these knobs runs, as the grid names it; equal models have equal specs."""
+        spec = ModelSpec.from_mapping({name: knobs.get(name, getattr(self, name)) for name in MODEL_KNOBS})
+        return replace(spec, weights=spec.weights or spec.dtype)
 
     def decode_knobs(self, configuration: Configuration) -> DecodeKnobs:
         """How a configuration decodes."""

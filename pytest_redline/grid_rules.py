@@ -29,7 +29,7 @@ from pytest_redline.grid import (
 from pytest_redline.grid_schema import ColumnsModel, CorrectModel, CostModel, EngineModel, GridModel, OutcomesModel
 from pytest_redline.labels import label_of, label_problem
 from pytest_redline.serving_file import match_serving_file
-from redline_engine.config import DecodeKnobs, KnobError
+from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 DEFAULT_DELTA = 0.1  # the paper's
 STAND_INS: Mapping[str, Any] = {"redline": 1, "name": "x", "reference": "-", "source": {"outcomes": "-"}}
@@ -331,21 +331,24 @@ class Rules:
             written.dtype,
             written.batch_size,
             dict(written.__pydantic_extra__ or {}),
+            written.weights,
         )
         self.knobs({}, source.defaults, ("source", "engine"))
+        self.model(source, {}, ("source", "engine"))
         grader = GRADERS[model.grade].stated if model.grade in GRADERS else ""
         return source, grader, model.prompts.file.rpartition("/")[2] if model.prompts else ""
 
     def effective(self, source: EngineSource, configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
         """Configurations with every knob that the engine will read, at the value it will have."""
         rows = []
+        stated = [name for name in MODEL_KNOBS if any(name in each.knobs for each in configurations)]
         for each in configurations:
             decoding = {name: value for name, value in each.knobs.items() if name not in MODEL_KNOBS}
             knobs = self.knobs(decoding, source.defaults, ("configurations", each.label), each.line)
-            for name in MODEL_KNOBS:
-                if name in each.knobs and not isinstance(each.knobs[name], str):
-                    self.complain(("configurations", each.label, name), f"found {each.knobs[name]!r}; text is needed")
             used = {name: each.knobs[name] for name in MODEL_KNOBS if name in each.knobs}
+            spec = self.model(source, used, ("configurations", each.label), each.line)
+            if spec is not None:
+                used = {name: getattr(spec, name) for name in stated}
             if knobs is not None:
                 read = {name: value for name, value in knobs.effective().items() if value is not None}
                 used |= {name: list(value) if isinstance(value, tuple) else value for name, value in read.items()}
@@ -362,6 +365,19 @@ class Rules:
             for problem in error.problems:
                 name, _, text = problem.partition(": ")
                 if name in knobs or not knobs or name not in defaults:
+                    self.complain((*at, name), text, line if name not in knobs else None)
+            return None
+
+    def model(
+        self, source: EngineSource, knobs: Mapping[str, Any], at: KeyPath, line: int | None = None
+    ) -> ModelSpec | None:
+        """Model that is run with these knobs, or None after complaints; each stands where its cause is written."""
+        try:
+            return source.model_of(knobs)
+        except KnobError as error:
+            for problem in error.problems:
+                name, _, text = problem.partition(": ")
+                if knobs or at[0] == "source":
                     self.complain((*at, name), text, line if name not in knobs else None)
             return None
 

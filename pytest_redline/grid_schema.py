@@ -139,6 +139,9 @@ class EngineModel(BaseModel):
     checkpoint: Text = Field(description="bundled:NAME, or a directory in the Hugging Face layout.")
     device: Text = Field("auto", description="auto, cpu, cuda, or another name that PyTorch knows.")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of weights and arithmetic.")
+    weights: Literal["float32", "bfloat16", "int8", "int4"] | None = Field(
+        None, description="Precision in which the linear layers' weights are kept; as dtype by default."
+    )
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(256, description="Decode states in one forward pass.")
 
 

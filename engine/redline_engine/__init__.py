@@ -15,6 +15,7 @@ it sees, so configurations that stand in the same decode state of a prompt share
     states.py    the decode states of a prompt, what the model said in each, and the trie of committed pages
     stops.py     where a stop string ends a reply
     trace.py     what a request cost; tokens per forward is defined there, once
+    precision.py weights in fewer bits: bfloat16, int8, int4, and what share of the bytes each takes
     models/      the interface of a model; SDAR (Qwen3-like) in plain PyTorch; a weightless model for tests
 
 `redline_engine.config` needs the standard library alone, walkers and states need numpy, and only a model with weights

@@ -16,6 +16,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 Schedule = Literal["threshold", "count", "steps"]
+Dtype = Literal["float32", "bfloat16"]
+Weights = Literal["float32", "bfloat16", "int8", "int4"]
 
 
 class KnobError(ValueError):
@@ -133,14 +135,18 @@ class ModelSpec(_Validated):
         the tokenizer files name as mask.
     end_ids
         Tokens that end a reply. None: ``eos_token_id`` of ``generation_config.json``, else of ``config.json``.
+    weights
+        Precision in which the weights of the linear layers are kept, "float32", "bfloat16", "int8" or "int4"; the
+        arithmetic is that of ``dtype``, to whose values int8 and int4 are rounded. None: as ``dtype``, and never wider.
     """
 
     checkpoint: str
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = "float32"
     device: str = "auto"
     block_size: int | None = None
     mask_id: int | None = None
     end_ids: tuple[int, ...] | None = None
+    weights: Weights | None = None
 
     _rules: ClassVar[Mapping[str, _Rule]] = {
         "checkpoint": _TEXT,
@@ -149,7 +155,13 @@ class ModelSpec(_Validated):
         "block_size": _whole(1, 512, optional=True),
         "mask_id": _whole(0, optional=True),
         "end_ids": _TOKENS._replace(optional=True),
+        "weights": _choice("float32", "bfloat16", "int8", "int4")._replace(optional=True),
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.weights, self.dtype) == ("float32", "bfloat16"):
+            raise KnobError(["weights: float32 is wider than dtype bfloat16, to which each forward would round it"])
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> Self:

@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +31,7 @@ from pytest_redline.sources.values import output_hash
 from pytest_redline.store import Generation, Store, key_of
 
 if TYPE_CHECKING:
-    from redline_engine.config import DecodeKnobs
+    from redline_engine.config import DecodeKnobs, ModelSpec
     from redline_engine.engine import Engine
 
 BUNDLED = "bundled:"
@@ -43,23 +44,27 @@ class Served(NamedTuple):
     """What serving gave.
 
     ``forwards_run`` counts the forwards of all sessions that served these generations, ``forwards_charged`` those that
-    each configuration would have needed alone. ``checkpoints`` maps what the grid names to a hash of the files.
+    each configuration would have needed alone. ``checkpoints`` maps what the grid names to a hash of the files;
+    ``weights`` says what share of each model's bytes is kept at which precision.
     """
 
     outcomes: Outcomes
     forwards_run: int
     forwards_charged: int
     checkpoints: dict[str, str]
+    weights: list[tuple[ModelSpec, dict[str, float]]]
     versions: dict[str, str]
     warnings: list[str]
 
 
 class _Family(NamedTuple):
-    """Configurations that share a model, and the keys of their generations ``[configuration][prompt]``."""
+    """Configurations that share a model, and the keys of their generations ``[configuration][prompt]``.
 
-    checkpoint: str
-    directory: Path
-    dtype: str
+    ``spec`` names the checkpoint as the grid does, ``loaded`` by its directory and the device that is used.
+    """
+
+    spec: ModelSpec
+    loaded: ModelSpec
     rows: list[int]
     knobs: list[DecodeKnobs]
     keys: list[list[str]]
@@ -101,13 +106,14 @@ def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, genera
         )
     for family in families:
         if missing := book.missing(family):
-            _generate(family, missing, prompts, source.batch_size, used, book, store, run, progress)
+            _generate(family, missing, prompts, source.batch_size, book, store, run, progress)
     outcomes, warnings = book.outcomes()
     return Served(
         outcomes,
         store.forwards_run(run),
         int(outcomes.measures["forwards"].sum()),
         checkpoints,
+        [(family.spec, _shares(family)) for family in families],
         {"torch": version("torch"), "device": used},
         warnings,
     )
@@ -162,22 +168,24 @@ def _families(
     grid: Grid, source: EngineSource, prompts: Prompts, device: str, checkpoints: dict[str, str]
 ) -> list[_Family]:
     engine_code = _hash_files(Path(redline_engine.__file__).parent, "**/*.py")
-    families: dict[tuple[str, str], _Family] = {}
+    families: dict[ModelSpec, _Family] = {}
     for row, configuration in enumerate(grid.configurations):
-        checkpoint, dtype = source.model_of(configuration)
-        family = families.get((checkpoint, dtype))
+        spec = source.model_of(configuration.knobs)
+        family = families.get(spec)
         if family is None:
-            directory = checkpoint_directory(checkpoint, grid.path.parent)
-            checkpoints[checkpoint] = _hash_files(directory, "*")
-            family = families[checkpoint, dtype] = _Family(checkpoint, directory, dtype, [], [], [])
+            directory = checkpoint_directory(spec.checkpoint, grid.path.parent)
+            checkpoints[spec.checkpoint] = _hash_files(directory, "*")
+            loaded = replace(spec, checkpoint=str(directory), device=device)
+            family = families[spec] = _Family(spec, loaded, [], [], [])
         knobs = source.decode_knobs(configuration)
         common = {
             "engine": engine_code,
             "torch": version("torch"),
             "machine": platform.machine(),
             "device": device,
-            "checkpoint": checkpoints[checkpoint],
-            "dtype": dtype,
+            "checkpoint": checkpoints[spec.checkpoint],
+            "dtype": spec.dtype,
+            "weights": spec.weights,
             "batch_size": source.batch_size,
             "knobs": knobs.effective(),
             "replicate": 0,
@@ -273,14 +281,13 @@ def _generate(
     missing: Mapping[int, Sequence[int]],
     prompts: Prompts,
     batch_size: int,
-    device: str,
     book: _Book,
     store: Store,
     run: str,
     progress: Progress,
 ) -> None:
     """Serve what is missing, storing finished generations about twice a second and at the end, however it ends."""
-    engine, encode = _load(family, batch_size, device)
+    engine, encode = _load(family, batch_size)
     tickets = _submit(engine, encode, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     counted = written_at = 0.0
@@ -309,20 +316,29 @@ def _generate(
         flush()
 
 
-def _load(family: _Family, batch_size: int, device: str) -> tuple[Engine, Callable[[str], list[int]]]:
+def _shares(family: _Family) -> dict[str, float]:
+    from redline_engine.models.checkpoint import CheckpointError, weight_shares
+
+    try:
+        return weight_shares(family.loaded)
+    except CheckpointError as error:
+        raise OutcomesError(str(error).splitlines()) from None
+
+
+def _load(family: _Family, batch_size: int) -> tuple[Engine, Callable[[str], list[int]]]:
     from tokenizers import Tokenizer
 
-    from redline_engine.config import ModelSpec
     from redline_engine.engine import Engine
     from redline_engine.models.checkpoint import CheckpointError, load
 
+    tokenizer_file = Path(family.loaded.checkpoint) / "tokenizer.json"
     try:
-        model = load(ModelSpec(str(family.directory), family.dtype, device))  # type: ignore[arg-type]
-        tokenizer = Tokenizer.from_file(str(family.directory / "tokenizer.json"))
+        model = load(family.loaded)
+        tokenizer = Tokenizer.from_file(str(tokenizer_file))
     except CheckpointError as error:
         raise OutcomesError(str(error).splitlines()) from None
     except Exception as error:  # the tokenizers library raises bare exceptions
-        raise OutcomesError(f"{display(family.directory / 'tokenizer.json')}: cannot be read ({error})") from None
+        raise OutcomesError(f"{display(tokenizer_file)}: cannot be read ({error})") from None
 
     def detokenize(tokens: Sequence[int]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True))

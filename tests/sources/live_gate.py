@@ -125,8 +125,8 @@ def keys_of(grid: Grid, row: int) -> list[str]:
     assert grid.prompts is not None
     assert isinstance(grid.source, EngineSource)
     prompts = read_calibration_prompts(grid.prompts, "group", None)
-    (family,) = bridge._families(grid, grid.source, prompts, "cpu", {})
-    return family.keys[row]
+    families = bridge._families(grid, grid.source, prompts, "cpu", {})
+    return next(family.keys[family.rows.index(row)] for family in families if row in family.rows)
 
 
 def said_by(grid: Grid, label: str) -> list[str]:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from live_gate import keys_of, write_checkpoint, write_live
 
 from pytest_redline.errors import GridError, NothingCertifiableError, OutcomesError
 from pytest_redline.gate import Live, certificate_of
+from pytest_redline.grid import EngineSource
 from pytest_redline.grid_file import load_grid
 from pytest_redline.packing import unpack
+from pytest_redline.prompts import read_calibration_prompts
 from pytest_redline.sources import engine as bridge
 from pytest_redline.verify import verify
 
@@ -72,6 +75,56 @@ def test_a_grid_is_served_and_certified(tmp_path: Path, store: Live) -> None:
     }
 
 
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+
+
+def test_a_grid_over_precisions_is_judged_and_says_what_it_ran(tmp_path: Path, store: Live) -> None:
+    configurations = {name: {"buffer_size": 1, "weights": name} for name in PRECISIONS[1:]}
+    path = write_live(tmp_path, configurations={"slow": {"buffer_size": 1}, **configurations})
+    grid = load_grid(path)
+    certificate = certificate_of(grid, store)
+    assert certificate_of(grid, store) == certificate
+    stated = {each.label: each.knobs["weights"] for each in certificate.statement.configurations}
+    assert stated == {"slow": "float32", **{name: name for name in PRECISIONS[1:]}}
+    assert {row.label: row.verdict for row in certificate.configurations}["slow"] == "reference"
+    assert certificate.row("int8").k <= certificate.row("int4").k
+    assert rows_in(store) == 60 * len(PRECISIONS)
+    records = certificate.provenance.weights
+    assert [(each.checkpoint, each.dtype, each.weights) for each in records] == [
+        ("checkpoint", "float32", name) for name in PRECISIONS
+    ]
+    assert records[0].shares == {"float32": 1.0}
+    for record in records[1:]:
+        assert set(record.shares) == {"float32", record.weights}
+        assert sum(record.shares.values()) == pytest.approx(1)
+
+
+def test_models_are_told_apart_by_what_they_are_and_not_by_who_says_so(tmp_path: Path) -> None:
+    def specs(section: dict[str, str], **configurations: dict[str, object]) -> list[tuple[str, str | None]]:
+        engine = {"checkpoint": "checkpoint", "device": "cpu", "max_new_tokens": 12, **section}
+        slow = {"slow": {"buffer_size": 1}}
+        path = write_live(tmp_path, source={"engine": engine}, configurations={**slow, **configurations})
+        grid = load_grid(path)
+        assert isinstance(grid.source, EngineSource)
+        assert grid.prompts is not None
+        prompts = read_calibration_prompts(grid.prompts, "group", None)
+        families = bridge._families(grid, grid.source, prompts, "cpu", {})
+        keys = [key for family in families for row in family.keys for key in row]
+        assert len(set(keys)) == len(keys)
+        return [(family.spec.dtype, family.spec.weights) for family in families]
+
+    fast = {"accept_threshold": 0.05}
+    assert specs({}, fast=fast) == [("float32", "float32")]
+    assert specs({}, fast={**fast, "weights": "float32"}) == [("float32", "float32")]
+    assert specs({"weights": "int8"}, fast=fast) == [("float32", "int8")]
+    assert specs({}, fast={**fast, "weights": "int8"}) == [("float32", "float32"), ("float32", "int8")]
+    assert specs({"weights": "int4"}, fast={**fast, "weights": None}) == [("float32", "int4"), ("float32", "float32")]
+    assert specs({"dtype": "bfloat16"}, fast={**fast, "dtype": "float32", "weights": "bfloat16"}) == [
+        ("bfloat16", "bfloat16"),
+        ("float32", "bfloat16"),
+    ]
+
+
 def test_what_is_stored_is_not_served_again_and_gives_the_same_certificate(
     tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +150,7 @@ def test_a_new_candidate_is_served_alone(tmp_path: Path, store: Live, monkeypatc
     assert rows_in(store) == 180
 
 
-@pytest.mark.parametrize("change", ["checkpoint", "knob", "batch_size", "prompt", "engine"])
+@pytest.mark.parametrize("change", ["checkpoint", "knob", "weights", "batch_size", "prompt", "engine"])
 def test_whatever_could_change_an_answer_changes_its_key(
     tmp_path: Path, store: Live, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +161,8 @@ def test_whatever_could_change_an_answer_changes_its_key(
         write_checkpoint(tmp_path / "checkpoint", seed=1)
     elif change == "knob":
         path.write_text(path.read_text().replace("max_new_tokens: 12", "max_new_tokens: 11"))
+    elif change == "weights":
+        path.write_text(path.read_text().replace("device: cpu", "device: cpu\n    weights: int4"))
     elif change == "batch_size":
         path.write_text(path.read_text().replace("device: cpu", "device: cpu\n    batch_size: 7"))
     elif change == "prompt":
@@ -118,7 +173,7 @@ def test_whatever_could_change_an_answer_changes_its_key(
     try:
         certificate_of(load_grid(path), store)
     except NothingCertifiableError:
-        assert change == "checkpoint"  # another model is right on other prompts
+        assert change in ("checkpoint", "weights")  # another model is right on other prompts
     assert rows_in(store) > before
 
 
@@ -201,6 +256,24 @@ def test_a_lost_answer_counts_against_the_candidate_and_many_are_an_error(tmp_pa
         ),
         (("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1"), "has the same knobs as 'slow'"),
         (("accept_threshold: 0.05", "accept_threshold: 0.05\n    log: x.csv"), "the engine reads no log"),
+        (
+            ("accept_threshold: 0.05", "weights: int2"),
+            "g.redline.yaml:18 configurations.fast.weights: 'int2' is not allowed; it must be one of float32, bfloat16",
+        ),
+        (
+            ("device: cpu", "device: cpu\n    weights: int2"),
+            "g.redline.yaml:11 source.engine.weights: found 'int2'; 'float32', 'bfloat16', 'int8' or 'int4' is allowed",
+        ),
+        (("accept_threshold: 0.05", "dtype: float16"), "configurations.fast.dtype: 'float16' is not allowed"),
+        (("accept_threshold: 0.05", "checkpoint: 7"), "configurations.fast.checkpoint: 7 is not allowed"),
+        (
+            ("device: cpu", "device: cpu\n    dtype: bfloat16\n    weights: float32"),
+            "source.engine.weights: float32 is wider than dtype bfloat16",
+        ),
+        (
+            ("accept_threshold: 0.05", "weights: float32\n    buffer_size: 1"),
+            "has the same knobs as 'slow'",
+        ),
         (("grade: math", "grade: math\ncost: tokens_per_second"), "the engine does not measure seconds"),
         (("source:\n", "source:\n  outcomes: x.csv\n"), "found 2 kinds; name one of outcomes, engine"),
     ],
@@ -298,8 +371,9 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if store.store.exists() and rows_in(store) > 0:
-            break
+        with suppress(sqlite3.OperationalError):  # the file is there before its tables
+            if store.store.exists() and rows_in(store) > 0:
+                break
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -22,8 +22,10 @@ from torch import Tensor
 from redline_engine.config import ModelSpec
 from redline_engine.models.base import ModelInfo
 from redline_engine.models.sdar import SdarModel, SdarNetwork, SdarShape
+from redline_engine.precision import WeightsError, keep_linears, shares
 
 _MODEL_TYPES = ("sdar", "qwen3")
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MASK_TOKENS = ("<|MASK|>", "<|mask|>", "<mask>", "[MASK]")
 
 
@@ -37,7 +39,8 @@ def load(spec: ModelSpec) -> SdarModel:
     Raises
     ------
     CheckpointError
-        If a file is missing or says what this engine does not implement, or if weights are missing or left over.
+        If a file is missing or says what this engine does not implement, or if weights are missing or left over or
+        cannot be kept in the precision asked for.
     """
     directory = Path(spec.checkpoint)
     config = _read(directory / "config.json")
@@ -46,13 +49,43 @@ def load(spec: ModelSpec) -> SdarModel:
     device = spec.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[spec.dtype]
     with torch.device("meta"):
         network = SdarNetwork(shape)
-    tied = bool(config.get("tie_word_embeddings", False))
-    weights = _weights(directory, shape, tied, device, dtype)
+    weights = _weights(directory, shape, _tied(config), device, _DTYPES[spec.dtype])
     network.load_state_dict(weights, strict=True, assign=True)
-    return SdarModel(network.requires_grad_(False), info)
+    try:
+        _keep(network.requires_grad_(False), spec, config)
+    except WeightsError as error:
+        raise CheckpointError(f"{directory}: {error}") from error
+    return SdarModel(network, info)
+
+
+def weight_shares(spec: ModelSpec) -> dict[str, float]:
+    """Share of bytes that each precision takes in the loaded model, by its name; no weight is read.
+
+    Raises
+    ------
+    CheckpointError
+        If ``config.json`` cannot be read or says what this engine does not implement.
+    """
+    path = Path(spec.checkpoint) / "config.json"
+    config = _read(path)
+    with torch.device("meta"):
+        network = SdarNetwork(read_shape(config, path)).to(_DTYPES[spec.dtype])
+    _keep(network, spec, config)
+    return shares(network)
+
+
+def _tied(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("tie_word_embeddings", False))
+
+
+def _keep(network: SdarNetwork, spec: ModelSpec, config: Mapping[str, Any]) -> None:
+    """Make a tied head the embedding itself, and keep the other linear layers as `spec` says."""
+    if _tied(config):
+        network.head.weight = network.embed.weight
+    if spec.weights not in (None, spec.dtype):
+        keep_linears(network, spec.weights, network.embed.weight)
 
 
 def read_shape(config: Mapping[str, Any], path: Path) -> SdarShape:

@@ -28,6 +28,7 @@ from redline_engine.config import Sampling
 from redline_engine.models.base import Answer, ModelInfo, Query, unusable
 from redline_engine.models.packing import Packed, pack
 from redline_engine.models.propose import propose
+from redline_engine.precision import shares
 
 _LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
 
@@ -139,6 +140,11 @@ class SdarModel:
         self.device, self.dtype = weight.device, weight.dtype
         half = torch.arange(0, network.shape.head_dim, 2, dtype=torch.float32, device=self.device)
         self._frequencies = network.shape.rope_theta ** (-half / network.shape.head_dim)
+
+    @property
+    def weight_shares(self) -> dict[str, float]:
+        """Share of the weights' bytes that each precision takes, by its name."""
+        return shares(self.network)
 
     @torch.inference_mode()
     def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:

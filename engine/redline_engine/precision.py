@@ -1,0 +1,166 @@
+"""Weight-only precision: linear layers whose weights are kept in fewer bits than they are computed with.
+
+A weight ``w`` is kept as a whole number ``q`` and a float32 scale ``s`` that many weights share, and stands for
+``q * s``. Symmetric, in the restricted range, so that 0 is exact and ``-w`` is kept as ``-q``::
+
+    s = max |w| / m        q = round(w / s), half to even        |w - q * s| <= s / 2
+
+======== === ==================================== ==============================================
+int8      m  scales                               kept as
+======== === ==================================== ==============================================
+int8     127 one per output channel (row of w)    int8
+int4       7 one per group of 32 input columns    two to a byte, ``q + 8``, even column low
+======== === ==================================== ==============================================
+
+The last group of a row is smaller where the number of columns is no multiple of 32. Where all weights of a scale are 0
+(or so small that ``s`` would be) ``s`` is the smallest normal number. bfloat16 keeps each weight rounded, without
+scales. A forward turns the weights back into the type of its input, layer by layer: memory is saved, time is not.
+
+What is kept so: every linear layer of the blocks, and the head unless it is the embedding. The embedding and the norms
+keep the type of the arithmetic. `shares` says what that comes to in bytes.
+
+Source: absolute-maximum scales without zero point, per channel, in the range -127..127 are those of Jacob et al. 2018,
+"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", section 3, and
+Krishnamoorthi 2018, "Quantizing deep convolutional networks for efficient inference", section 2; groups of 32 are those
+of GGML's Q4_0, whose range and scale differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+GROUP = 32  # input columns that share a scale in int4
+_SMALLEST = torch.finfo(torch.float32).tiny
+
+
+class WeightsError(ValueError):
+    """Weights that cannot be kept in the precision that was asked for."""
+
+
+def _whole(weight: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers from -most to most, as float32, and scales ``[..., 1]`` over the last dimension."""
+    weight = weight.float()
+    largest = weight.abs().amax(dim=-1, keepdim=True)
+    # Divided by a tensor: by a number, CUDA would multiply with its reciprocal and end up one bit beside the CPU.
+    scales = (largest / torch.full_like(largest, most)).clamp(min=_SMALLEST)
+    return (weight / scales).round().clamp(-most, most), scales
+
+
+class KeptLinear(nn.Module):
+    """A linear layer without bias, whose weight is turned into the type of the input in each forward."""
+
+    precision: ClassVar[str]
+    kept: Tensor
+
+    def dense(self) -> Tensor:
+        """Return the weight ``[rows, columns]`` that what is kept stands for."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply; `x` is ``[..., columns]``."""
+        return functional.linear(x, self.dense().to(x.dtype))
+
+
+class Bfloat16Linear(KeptLinear):
+    """Weights rounded to bfloat16."""
+
+    precision = "bfloat16"
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("kept", weight.bfloat16())
+
+    def dense(self) -> Tensor:
+        """Return the rounded weight."""
+        return self.kept
+
+
+class Int8Linear(KeptLinear):
+    """Whole numbers ``kept`` ``[rows, columns]`` and one scale per row ``[rows, 1]``."""
+
+    precision = "int8"
+    scales: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        whole, scales = _whole(weight, 127)
+        self.register_buffer("kept", whole.to(torch.int8))
+        self.register_buffer("scales", scales)
+
+    def dense(self) -> Tensor:
+        """Return the weight in float32."""
+        return self.kept * self.scales
+
+
+class Int4Linear(KeptLinear):
+    """Pairs of whole numbers ``kept`` ``[rows, columns / 2]`` and one scale per group ``[rows, groups]``."""
+
+    precision = "int4"
+    scales: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.columns = weight.shape[1]
+        groups = functional.pad(weight, (0, -self.columns % GROUP)).reshape(len(weight), -1, GROUP)
+        whole, scales = _whole(groups, 7)
+        self.register_buffer("kept", pack_pairs(whole.flatten(1)[:, : self.columns].to(torch.int8)))
+        self.register_buffer("scales", scales.squeeze(-1))
+
+    def dense(self) -> Tensor:
+        """Return the weight in float32."""
+        scales = self.scales.repeat_interleave(GROUP, dim=1)[:, : self.columns]
+        return unpack_pairs(self.kept, self.columns) * scales
+
+
+def pack_pairs(whole: Tensor) -> Tensor:
+    """Pack whole numbers from -8 to 7, ``[rows, columns]``, two to a byte as ``q + 8``, even columns in low halves."""
+    halves = functional.pad(whole + 8, (0, whole.shape[1] % 2)).to(torch.uint8)
+    return halves[:, ::2] | halves[:, 1::2] << 4
+
+
+def unpack_pairs(pairs: Tensor, columns: int) -> Tensor:
+    """Whole numbers of `pack_pairs`, as int8 ``[rows, columns]``."""
+    return torch.stack([pairs & 15, pairs >> 4], dim=-1).flatten(1)[:, :columns].to(torch.int8) - 8
+
+
+_KINDS = {kind.precision: kind for kind in (Bfloat16Linear, Int8Linear, Int4Linear)}
+
+
+def keep_linears(network: nn.Module, weights: str, shared: Tensor) -> None:
+    """Replace every linear layer by one that keeps its weight in a precision, except one whose weight is `shared`.
+
+    Raises
+    ------
+    WeightsError
+        A weight is NaN or infinite.
+    """
+    for path, parent in list(network.named_modules()):
+        for name, layer in list(parent.named_children()):
+            if not isinstance(layer, nn.Linear) or layer.weight is shared:
+                continue
+            assert layer.bias is None
+            weight = layer.weight.detach()
+            if not weight.is_meta and not weight.isfinite().all():
+                where = f"{path}.{name}" if path else name
+                raise WeightsError(f"{where}: weights are not finite, so they cannot be kept as {weights}")
+            setattr(parent, name, _KINDS[weights](weight))
+
+
+def shares(network: nn.Module) -> dict[str, float]:
+    """Share of the bytes of all weights and scales that each precision takes, by its name."""
+    taken: Counter[str] = Counter()
+    counted = set()
+    for module in network.modules():
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            if id(tensor) not in counted:
+                counted.add(id(tensor))
+                name = str(tensor.dtype).removeprefix("torch.")
+                if isinstance(module, KeptLinear) and tensor is module.kept:
+                    name = module.precision
+                taken[name] += tensor.numel() * tensor.element_size()
+    return {name: taken[name] / taken.total() for name in sorted(taken)}
