@@ -8,7 +8,7 @@ grid.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,7 @@ def certify(
     provenance: Provenance | None = None,
     notes: Sequence[str] = (),
     content: str | None = None,
+    checkpoints: Mapping[str, str] | None = None,
     sharing: Sharing | None = None,
     intervals: bool = True,
 ) -> Certificate:
@@ -81,6 +82,8 @@ def certify(
         Warnings of whoever read the outcomes; kept before the certificate's own.
     content
         Hash of what the prompts say, where it is known.
+    checkpoints
+        Hashes of the models that were served.
     sharing
         Forwards of a source that serves configurations together.
     intervals
@@ -126,7 +129,7 @@ def certify(
         )
         for name, members in groups.items()
     ]
-    statement = state(grid, outcomes, content)
+    statement = state(grid, outcomes, content, checkpoints)
     certificate = Certificate(
         name=grid.name,
         statement=statement,

@@ -50,7 +50,10 @@ class StatedGroups(_Closed):
 
 
 class Statement(_Closed):
-    """Everything that is claimed, fixed before the data; ``hash`` identifies it."""
+    """Everything that is claimed, fixed before the data; ``hash`` identifies it.
+
+    ``checkpoints`` maps what configurations name as their checkpoint to a hash of its files, where they were served.
+    """
 
     hash: str
     prompts: PromptSet
@@ -60,6 +63,7 @@ class Statement(_Closed):
     alpha: Probability
     delta: Probability
     groups: StatedGroups | None
+    checkpoints: dict[str, str]
 
 
 class Cost(_Closed):
@@ -193,7 +197,6 @@ class Provenance(_Closed):
     prompts: FileRecord | None = None
     serving_file: FileRecord | None = None
     serving_keys: dict[str, str] = {}
-    checkpoints: dict[str, str] = {}
     weights: list[WeightsRecord] = []
     versions: dict[str, str] = {}
 

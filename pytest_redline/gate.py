@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,9 @@ from pathlib import Path
 from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing, WeightsRecord
+from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
+from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
 from pytest_redline.sources.recorded import load_recorded
@@ -85,24 +88,28 @@ def _served(grid: Grid, live: Live) -> Certificate:
     group = grid.groups.by if grid.groups else "group"
     prompts = read_calibration_prompts(grid.prompts, group, grid.sample)
     refuse_too_few(grid, {"all": len(prompts.ids), **Counter(prompts.groups or ())})
-    live.store.parent.mkdir(parents=True, exist_ok=True)
-    # One process serves a grid at a time; another waits and then finds everything in the store.
-    with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as progress:
-        served = serve(grid, prompts, store, live.device, live.generate, progress)
+    try:
+        live.store.parent.mkdir(parents=True, exist_ok=True)
+        # One process serves a grid at a time; another waits and then finds everything in the store.
+        with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as told:
+            served = serve(grid, prompts, store, live.device, live.generate, told)
+    except (OSError, sqlite3.Error) as error:
+        raise OutcomesError(f"{display(live.store)}: cannot be used as a store ({error}); name another") from None
     weights = [
         WeightsRecord(checkpoint=spec.checkpoint, dtype=spec.dtype, weights=spec.weights or spec.dtype, shares=shares)
         for spec, shares in served.weights
     ]
-    provenance = _provenance(
-        grid, prompts=prompts.sha256, checkpoints=served.checkpoints, weights=weights, versions=served.versions
-    )
+    provenance = _provenance(grid, prompts=prompts.sha256, weights=weights, versions=served.versions)
     return certify(
         grid,
         served.outcomes,
         provenance=provenance,
         notes=served.warnings,
         content=sha256_of([prompts.texts, prompts.answers]),
-        sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged),
+        checkpoints=served.checkpoints,
+        sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged)
+        if served.forwards_run is not None
+        else None,
     )
 
 
@@ -110,7 +117,6 @@ def _provenance(
     grid: Grid,
     outcomes: list[FileRecord] | None = None,
     prompts: str | None = None,
-    checkpoints: dict[str, str] | None = None,
     weights: list[WeightsRecord] | None = None,
     versions: dict[str, str] | None = None,
 ) -> Provenance:
@@ -122,7 +128,6 @@ def _provenance(
         if grid.serving and grid.serving.file
         else None,
         serving_keys=dict(grid.serving.keys) if grid.serving else {},
-        checkpoints=checkpoints or {},
         weights=weights or [],
         versions={
             "pytest-redline": version("pytest-redline"),

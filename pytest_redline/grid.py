@@ -53,6 +53,7 @@ class RecordedSource:
 
 
 MODEL_KNOBS = ("checkpoint", "dtype", "weights")  # knobs of a configuration that choose the model, not how it decodes
+LOAD_KNOBS = (*MODEL_KNOBS, "batch_size")  # what stands in a configuration's knobs beside how it decodes
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class EngineSource:
     def decode_knobs(self, configuration: Configuration) -> DecodeKnobs:
         """How a configuration decodes."""
         return DecodeKnobs.from_mapping(
-            {name: value for name, value in configuration.knobs.items() if name not in MODEL_KNOBS}, self.defaults
+            {name: value for name, value in configuration.knobs.items() if name not in LOAD_KNOBS}, self.defaults
         )
 
 

@@ -239,8 +239,8 @@ def _allowed(fault: Any) -> str:
         "union_tag_invalid": "a name or a map is needed",
         "greater_than": f"a number over {context.get('gt')} is needed",
         "less_than": f"a number under {context.get('lt')} is needed",
-        "greater_than_equal": f"{context.get('ge')} is allowed",
-        "less_than_equal": f"{context.get('le')} is allowed",
+        "greater_than_equal": f"at least {context.get('ge')} is needed",
+        "less_than_equal": f"at most {context.get('le')} is allowed",
         "literal_error": "a number over 0, or unknown, is needed"
         if context.get("expected") == "'unknown'"
         else f"{context.get('expected')} is allowed",

@@ -341,14 +341,13 @@ class Rules:
     def effective(self, source: EngineSource, configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
         """Configurations with every knob that the engine will read, at the value it will have."""
         rows = []
-        stated = [name for name in MODEL_KNOBS if any(name in each.knobs for each in configurations)]
         for each in configurations:
             decoding = {name: value for name, value in each.knobs.items() if name not in MODEL_KNOBS}
             knobs = self.knobs(decoding, source.defaults, ("configurations", each.label), each.line)
             used = {name: each.knobs[name] for name in MODEL_KNOBS if name in each.knobs}
             spec = self.model(source, used, ("configurations", each.label), each.line)
             if spec is not None:
-                used = {name: getattr(spec, name) for name in stated}
+                used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
             if knobs is not None:
                 read = {name: value for name, value in knobs.effective().items() if value is not None}
                 used |= {name: list(value) if isinstance(value, tuple) else value for name, value in read.items()}

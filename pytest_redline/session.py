@@ -199,7 +199,7 @@ class Session:
             record.changed = files_changed(record.path, record.certificate)
         if record.changed:
             record.problems.append(
-                f"{self.shown(record)}: outcomes, grid or serving file changed while the session ran, so no "
+                f"{self.shown(record)}: grid, outcomes, prompts or serving file changed while the session ran, so no "
                 "certificate is written"
             )
         failing: tuple[str, ...] = record.certificate.failing if record.certificate is not None else ()
@@ -249,8 +249,9 @@ SESSION = pytest.StashKey[Session]()
 
 
 def files_changed(path: Path, certificate: Certificate) -> bool:
-    """Do the grid and its serving file hold other bytes now than those that were judged."""
-    records = (certificate.provenance.grid, certificate.provenance.serving_file)
+    """Does a file that was read hold other bytes now than those that were judged."""
+    read = certificate.provenance
+    records = (read.grid, read.serving_file, read.prompts, *read.outcomes)
     for record in records:
         if record is None:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -12,10 +13,13 @@ from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 
 
-def state(grid: Grid, outcomes: Outcomes, content: str | None = None) -> Statement:
+def state(
+    grid: Grid, outcomes: Outcomes, content: str | None = None, checkpoints: Mapping[str, str] | None = None
+) -> Statement:
     """The statement and its hash: all that was fixed before the data, and nothing of the outcomes.
 
-    ``content`` is a hash of what the prompts say and what answers are expected, where that is known.
+    ``content`` is a hash of what the prompts say and what answers are expected, ``checkpoints`` holds hashes of the
+    models that are served, where these are known.
     """
     claim = Statement(
         hash="",
@@ -34,6 +38,7 @@ def state(grid: Grid, outcomes: Outcomes, content: str | None = None) -> Stateme
         groups=StatedGroups(by=grid.groups.by, alpha=dict(grid.groups.alpha), sha256=sha256_of(list(outcomes.groups)))
         if grid.groups and outcomes.groups
         else None,
+        checkpoints=dict(checkpoints or {}),
     )
     return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 

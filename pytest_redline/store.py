@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS generations (
 CREATE TABLE IF NOT EXISTS forwards_run (run TEXT PRIMARY KEY, forwards INTEGER NOT NULL) WITHOUT ROWID;
 """
 _ASKED_AT_ONCE = 500  # keys in one SELECT
+_TYPES = (str, int, int, str)  # of a generation
 
 
 class Generation(NamedTuple):
@@ -79,10 +80,13 @@ class Store:
                 f"SELECT key, text, tokens, forwards, finish_reason FROM generations WHERE key IN ({marks})", part
             )
             found |= {key: Generation(*values) for key, *values in rows}
+        odd = next((key for key, each in found.items() if tuple(map(type, each)) != _TYPES), None)
+        if odd is not None:
+            raise OutcomesError(f"{self.path}: generation {odd[:12]} is not what was stored; remove the file")
         return found
 
-    def write(self, generations: Iterable[tuple[str, Generation]], run: str, forwards_run: int) -> None:
-        """Keep generations, and count the forwards that a run of the engine took for them, all or nothing.
+    def write(self, generations: Iterable[tuple[str, Generation]]) -> None:
+        """Keep generations, all or nothing.
 
         A generation that is already there stays: a repeated run must not be able to replace an answer.
         """
@@ -92,15 +96,16 @@ class Store:
                 "INSERT OR IGNORE INTO generations VALUES (?, ?, ?, ?, ?)",
                 [(key, *generation) for key, generation in generations],
             )
-            self._connection.execute(
-                "INSERT INTO forwards_run VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET forwards = forwards + ?",
-                (run, forwards_run, forwards_run),
-            )
 
-    def forwards_run(self, run: str) -> int:
-        """Count of forwards that all sessions together took for a run."""
+    def write_forwards(self, run: str, forwards: int) -> None:
+        """Keep how many forwards it took to serve everything of a run, in one go and from nothing."""
+        with self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO forwards_run VALUES (?, ?)", (run, forwards))
+
+    def forwards_run(self, run: str) -> int | None:
+        """Find how many forwards a run took; None where it was never served in one go."""
         row = self._connection.execute("SELECT forwards FROM forwards_run WHERE run = ?", (run,)).fetchone()
-        return 0 if row is None else int(row[0])
+        return None if row is None else int(row[0])
 
 
 def key_of(parts: Mapping[str, Any]) -> str:

@@ -104,6 +104,7 @@ def differences(certificate: Certificate) -> list[str]:
         outcomes,
         provenance=certificate.provenance,
         content=certificate.statement.prompts.content,
+        checkpoints=certificate.statement.checkpoints,
         sharing=certificate.sharing,
     )
     said, computed = certificate.model_dump(mode="json"), again.model_dump(mode="json")

@@ -43,13 +43,14 @@ _ERROR = "error"
 class Served(NamedTuple):
     """What serving gave.
 
-    ``forwards_run`` counts the forwards of all sessions that served these generations, ``forwards_charged`` those that
-    each configuration would have needed alone. ``checkpoints`` maps what the grid names to a hash of the files;
-    ``weights`` says what share of each model's bytes is kept at which precision.
+    ``forwards_run`` counts the forwards that it took to serve these generations together, None where they were served
+    in several goes or with others; ``forwards_charged`` counts those that each would have needed alone. ``checkpoints``
+    maps what the grid names to a hash of the files; ``weights`` says what share of each model's bytes is kept at which
+    precision.
     """
 
     outcomes: Outcomes
-    forwards_run: int
+    forwards_run: int | None
     forwards_charged: int
     checkpoints: dict[str, str]
     weights: list[tuple[ModelSpec, dict[str, float]]]
@@ -65,6 +66,7 @@ class _Family(NamedTuple):
 
     spec: ModelSpec
     loaded: ModelSpec
+    checkpoint_hash: str
     rows: list[int]
     knobs: list[DecodeKnobs]
     keys: list[list[str]]
@@ -104,9 +106,12 @@ def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, genera
         raise OutcomesError(
             f"{grid.name}: {lacking:,} of {grid.m * len(prompts.ids):,} generations were never served; run its tests"
         )
+    forwards = 0
     for family in families:
         if missing := book.missing(family):
-            _generate(family, missing, prompts, source.batch_size, book, store, run, progress)
+            forwards += _generate(family, missing, prompts, source.batch_size, book, store, progress)
+    if lacking == grid.m * len(prompts.ids):
+        store.write_forwards(run, forwards)
     outcomes, warnings = book.outcomes()
     return Served(
         outcomes,
@@ -114,7 +119,7 @@ def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, genera
         int(outcomes.measures["forwards"].sum()),
         checkpoints,
         [(family.spec, _shares(family)) for family in families],
-        {"torch": version("torch"), "device": used},
+        {"torch": version("torch"), "device": used, "processor": _processor(used)},
         warnings,
     )
 
@@ -145,6 +150,13 @@ def _device(asked: str) -> str:
     return asked
 
 
+def _processor(device: str) -> str:
+    """Kind of the processor: another one may round otherwise."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
+
+
 def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
     """Directory of a checkpoint: ``bundled:NAME``, or a path relative to the grid file.
 
@@ -154,9 +166,9 @@ def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
         There is no such directory.
     """
     bundled = checkpoint.startswith(BUNDLED)
-    root = fixtures() / "checkpoints" if bundled else folder
-    directory = root / checkpoint.removeprefix(BUNDLED)
-    if not directory.is_dir():
+    name = checkpoint.removeprefix(BUNDLED)
+    directory = (fixtures() / "checkpoints" if bundled else folder) / name
+    if not directory.is_dir() or (bundled and name != directory.name):
         there = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
         raise OutcomesError(
             f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {there or 'none'}"
@@ -176,13 +188,15 @@ def _families(
             directory = checkpoint_directory(spec.checkpoint, grid.path.parent)
             checkpoints[spec.checkpoint] = _hash_files(directory, "*")
             loaded = replace(spec, checkpoint=str(directory), device=device)
-            family = families[spec] = _Family(spec, loaded, [], [], [])
+            family = families[spec] = _Family(spec, loaded, checkpoints[spec.checkpoint], [], [], [])
         knobs = source.decode_knobs(configuration)
         common = {
             "engine": engine_code,
             "torch": version("torch"),
+            "tokenizers": version("tokenizers"),
             "machine": platform.machine(),
             "device": device,
+            "processor": _processor(device),
             "checkpoint": checkpoints[spec.checkpoint],
             "dtype": spec.dtype,
             "weights": spec.weights,
@@ -283,21 +297,22 @@ def _generate(
     batch_size: int,
     book: _Book,
     store: Store,
-    run: str,
     progress: Progress,
-) -> None:
-    """Serve what is missing, storing finished generations about twice a second and at the end, however it ends."""
+) -> int:
+    """Serve what is missing, storing finished generations about twice a second and at the end, however it ends.
+
+    Returns
+    -------
+    The number of forwards that were run.
+    """
     engine, encode = _load(family, batch_size)
+    if _hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
+        raise OutcomesError(
+            f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
+        )
     tickets = _submit(engine, encode, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
-    counted = written_at = 0.0
-
-    def flush() -> None:
-        nonlocal counted
-        store.write(waiting, run, engine.counts.forwards_run - int(counted))
-        waiting.clear()
-        counted = engine.counts.forwards_run
-
+    written_at = 0.0
     try:
         while engine.busy:
             for reply in engine.step():
@@ -310,10 +325,12 @@ def _generate(
                 book.enter(family.rows[place], prompt, generation)
             progress.forwards(engine.counts.forwards_run)
             if time.monotonic() - written_at > _SECONDS_BETWEEN_WRITES:
-                flush()
+                store.write(waiting)
+                waiting.clear()
                 written_at = time.monotonic()
     finally:
-        flush()
+        store.write(waiting)
+    return engine.counts.forwards_run
 
 
 def _shares(family: _Family) -> dict[str, float]:
@@ -334,9 +351,14 @@ def _load(family: _Family, batch_size: int) -> tuple[Engine, Callable[[str], lis
     tokenizer_file = Path(family.loaded.checkpoint) / "tokenizer.json"
     try:
         model = load(family.loaded)
-        tokenizer = Tokenizer.from_file(str(tokenizer_file))
     except CheckpointError as error:
         raise OutcomesError(str(error).splitlines()) from None
+    except RuntimeError as error:  # PyTorch's own, of a device it does not know or that has no room
+        raise OutcomesError(
+            f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_file(str(tokenizer_file))
     except Exception as error:  # the tokenizers library raises bare exceptions
         raise OutcomesError(f"{display(tokenizer_file)}: cannot be read ({error})") from None
 

@@ -321,7 +321,7 @@ def test_required_key_that_is_missing_is_one_problem(problems, key):
 @pytest.mark.parametrize(
     ("swap", "problem"),
     [
-        (("redline: 1", "redline: 2"), "1 redline: found 2; 1 is allowed"),
+        (("redline: 1", "redline: 2"), "1 redline: found 2; at most 1 is allowed"),
         (("redline: 1", "redline: true"), "1 redline: found True; the whole number 1 is allowed"),
         (("redline: 1", "redline: 1.0"), "1 redline: found 1.0; the whole number 1 is allowed"),
         (("redline: 1", "redline: '1'"), "1 redline: found '1'; the whole number 1 is allowed"),

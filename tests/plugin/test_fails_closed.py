@@ -544,7 +544,7 @@ def worker_that_crashes(gate: Gate) -> pytest.RunResult:
     return gate.run_alone("-p", "xdist", "-n1", "--max-worker-restart=0")
 
 
-@attack(1, "g.redline.yaml: outcomes, grid or serving file changed while the session ran")
+@attack(1, "g.redline.yaml: grid, outcomes, prompts or serving file changed while the session ran")
 def recording_that_changes_while_workers_run(gate: Gate) -> pytest.RunResult:
     gate.write({"ref": (), "safe": (), "calm": ()})
     gate.pytester.makeconftest(
@@ -632,7 +632,7 @@ def certificate_of_an_earlier_run_when_no_item_is_collected(gate: Gate) -> pytes
     return result
 
 
-@attack(1, "outcomes, grid or serving file changed while the session ran")
+@attack(1, "grid, outcomes, prompts or serving file changed while the session ran")
 def serving_file_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
     gate.write(serving={"file": "s.yaml", "keys": {"threshold": "t"}})
     (gate.path / "s.yaml").write_text("t: 0.89\n")
@@ -642,7 +642,7 @@ def serving_file_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
     return gate.run("test_a.py", "g.redline.yaml", "--redline-report=out")
 
 
-@attack(1, "outcomes, grid or serving file changed while the session ran")
+@attack(1, "grid, outcomes, prompts or serving file changed while the session ran")
 def grid_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
     path = gate.write(GREEN)
     (gate.path / "test_a.py").write_text(

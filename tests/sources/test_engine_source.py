@@ -19,6 +19,7 @@ pytest.importorskip("tokenizers")
 
 from live_gate import keys_of, write_checkpoint, write_live
 
+from pytest_redline.certificate import to_bytes
 from pytest_redline.errors import GridError, NothingCertifiableError, OutcomesError
 from pytest_redline.gate import Live, certificate_of
 from pytest_redline.grid import EngineSource
@@ -58,11 +59,15 @@ def test_a_grid_is_served_and_certified(tmp_path: Path, store: Live) -> None:
     outcomes = unpack(certificate.outcomes, ("slow", "fast"))
     assert certificate.sharing.forwards_charged == outcomes.measures["forwards"].sum()
     assert certificate.row("fast").cost == outcomes.measures["tokens"][1].sum() / outcomes.measures["forwards"][1].sum()
-    assert list(certificate.provenance.checkpoints) == ["checkpoint"]
+    assert list(certificate.statement.checkpoints) == ["checkpoint"]
     assert certificate.statement.grader == "math (version 1)"
     assert {group.name: group.n for group in certificate.groups} == {"even": 30, "odd": 30}
     knobs = {each.label: each.knobs for each in certificate.statement.configurations}
     assert knobs["fast"] == {
+        "checkpoint": "checkpoint",
+        "dtype": "float32",
+        "weights": "float32",
+        "batch_size": 256,
         "buffer_size": 4,
         "schedule": "threshold",
         "accept_threshold": 0.05,
@@ -134,20 +139,74 @@ def test_what_is_stored_is_not_served_again_and_gives_the_same_certificate(
     assert certificate_of(grid, store) == first
 
 
-def test_a_new_candidate_is_served_alone(tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_candidate_is_served_alone_and_no_sharing_is_claimed(
+    tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_live(tmp_path)
     certificate_of(load_grid(path), store)
     path.write_text(path.read_text().replace("  fast:", "  new: {accept_threshold: 0.5}\n  fast:"))
     asked: list[int] = []
     generate = bridge._generate
-    monkeypatch.setattr(
-        bridge,
-        "_generate",
-        lambda family, missing, *rest: (asked.extend(map(len, missing.values())), generate(family, missing, *rest)),
-    )
-    certificate_of(load_grid(path), store)
+
+    def noted(family, missing, *rest):
+        asked.extend(map(len, missing.values()))
+        return generate(family, missing, *rest)
+
+    monkeypatch.setattr(bridge, "_generate", noted)
+    certificate = certificate_of(load_grid(path), store)
     assert asked == [1] * 60
     assert rows_in(store) == 180
+    assert certificate.sharing is None
+    assert b'"sharing"' not in to_bytes(certificate)
+
+
+def test_a_checkpoint_that_changes_while_it_is_loaded_is_refused(
+    tmp_path: Path, store: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = load_grid(write_live(tmp_path))
+    load = bridge._load
+
+    def swapped(family, batch_size):
+        write_checkpoint(tmp_path / "checkpoint", seed=1)
+        return load(family, batch_size)
+
+    monkeypatch.setattr(bridge, "_load", swapped)
+    with pytest.raises(OutcomesError, match="its files changed while they were loaded"):
+        certificate_of(grid, store)
+    assert rows_in(store) == 0
+
+
+@pytest.mark.parametrize("change", ["checkpoint", "batch_size", "dtype"])
+def test_the_statement_names_the_model_and_how_it_is_loaded(tmp_path: Path, store: Live, change: str) -> None:
+    path = write_live(tmp_path)
+    before = certificate_of(load_grid(path), store).statement
+    if change == "checkpoint":
+        weights = tmp_path / "checkpoint" / "config.json"
+        weights.write_text(weights.read_text() + " ")
+    else:
+        setting = "batch_size: 7" if change == "batch_size" else "dtype: bfloat16"
+        path.write_text(path.read_text().replace("device: cpu", f"device: cpu\n    {setting}"))
+    assert certificate_of(load_grid(path), store).statement.hash != before.hash
+
+
+@pytest.mark.parametrize("damage", ["garbage", "other table", "odd values", "folder"])
+def test_a_store_that_is_damaged_is_one_clear_error(tmp_path: Path, store: Live, damage: str) -> None:
+    grid = load_grid(write_live(tmp_path))
+    certificate_of(grid, store)
+    if damage == "garbage":
+        store.store.write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 64)
+    elif damage == "folder":
+        store = Live(tmp_path)
+    else:
+        with sqlite3.connect(store.store) as connection:
+            if damage == "odd values":
+                connection.execute("UPDATE generations SET tokens = 'many'")
+            else:
+                connection.execute("DROP TABLE generations")
+                connection.execute("CREATE TABLE generations (key TEXT PRIMARY KEY)")
+    with pytest.raises(OutcomesError) as error:
+        certificate_of(grid, store)
+    assert len(error.value.problems) == 1
 
 
 @pytest.mark.parametrize("change", ["checkpoint", "knob", "weights", "batch_size", "prompt", "engine"])
@@ -255,6 +314,11 @@ def test_a_lost_answer_counts_against_the_candidate_and_many_are_an_error(tmp_pa
             "semi_complete_threshold: nothing reads it while buffer_size is 1",
         ),
         (("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1"), "has the same knobs as 'slow'"),
+        (
+            ("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1\n    dtype: float32"),
+            "has the same knobs as 'slow'",
+        ),
+        (("accept_threshold: 0.05", "accept_threshold: 0.05\n    dtype: float16"), "configurations.fast.dtype"),
         (("accept_threshold: 0.05", "accept_threshold: 0.05\n    log: x.csv"), "the engine reads no log"),
         (
             ("accept_threshold: 0.05", "weights: int2"),
