@@ -45,7 +45,9 @@ class WeightsError(ValueError):
 def _whole(weight: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Whole numbers from -most to most, as float32, and scales ``[..., 1]`` over the last dimension."""
     weight = weight.float()
-    scales = (weight.abs().amax(dim=-1, keepdim=True) / most).clamp(min=_SMALLEST)
+    largest = weight.abs().amax(dim=-1, keepdim=True)
+    # Divided by a tensor: by a number, CUDA would multiply with its reciprocal and end up one bit beside the CPU.
+    scales = (largest / torch.full_like(largest, most)).clamp(min=_SMALLEST)
     return (weight / scales).round().clamp(-most, most), scales
 
 
