@@ -560,6 +560,16 @@ def test_intervals_are_exact_under_the_same_numpy_and_else_within_a_tenth_of_the
         assert bool(rejects(data)) is refused
 
 
+def test_precision_of_weights_is_recorded_where_a_model_was_run_and_nowhere_else(rejects):
+    kept = {"checkpoint": "c", "dtype": "float32", "weights": "int8", "shares": {"float32": 0.25, "int8": 0.75}}
+    for weights in ([], [kept]):
+        made = certify(GRID, OUTCOMES, provenance=Provenance.model_validate({"weights": weights}))
+        data = json.loads(to_bytes(made))
+        assert rejects(data) is None
+        assert data["provenance"].get("weights", []) == weights
+        assert ("weights" in data["provenance"]) == bool(weights)
+
+
 def test_certificate_without_intervals_is_not_one_of_the_gate(rejects):
     assert "bootstrap.resamples: is missing" in rejects(to_bytes(certify(GRID, OUTCOMES, intervals=False)))
 
