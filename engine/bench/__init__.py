@@ -1,0 +1,1 @@
+"""How fast the engine is, beside independent code on the same checkpoint."""
