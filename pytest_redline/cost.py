@@ -70,16 +70,16 @@ def same_as_reference(outcomes: Outcomes, reference: int) -> NDArray[np.bool_]:
 def fastest(
     cost: Sequence[float | None], eligible: NDArray[np.bool_], reference: int, measure: CostMeasure | None
 ) -> int:
-    """Index of the eligible row with the best known cost: the first declared one on ties, but the reference first."""
-    best, base = reference, cost[reference]
-    if measure is None or base is None:
+    """Index of the best known cost among the eligible rows and the reference: the first declared one on ties."""
+    if measure is None or cost[reference] is None:
         return reference
     sign = 1 if measure.better == "higher" else -1
-    speed = sign * base
-    for index, value in enumerate(cost):
-        if value is not None and eligible[index] and sign * value > speed:
-            best, speed = index, sign * value
-    return best
+    ranked = [
+        (sign * value, -index)
+        for index, value in enumerate(cost)
+        if value is not None and (eligible[index] or index == reference)
+    ]
+    return -max(ranked)[1]
 
 
 def stated_cost(measure: CostMeasure | None) -> Cost | None:
