@@ -143,7 +143,9 @@ def test_dependencies_point_one_way(part):
 
 def test_certificate_and_what_it_is_made_of_know_no_source_and_no_report():
     for part in ("certificate", "budgets", "cost", "description", "statement", "verify"):
-        assert own_imports(part) & ({"sources", "report", "cli", "gate", "grid_file"} | KNOWS_PYTEST) == set(), part
+        assert (
+            own_imports(part) & ({"sources", "report", "cli", "commands", "gate", "grid_file"} | KNOWS_PYTEST) == set()
+        ), part
 
 
 def test_only_the_plugins_own_modules_know_pytest():
@@ -268,7 +270,17 @@ def test_every_option_and_ini_key_is_documented(name):
     assert name in documented()
 
 
-@pytest.mark.parametrize("command", ["schema", "validate", "verify"])
+def commands() -> list[str]:
+    from pytest_redline.cli import COMMANDS
+
+    return [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+def test_every_module_of_a_command_is_registered():
+    assert sorted(commands()) == sorted(path.stem for path in (PACKAGE / "commands").glob("[!_]*.py"))
+
+
+@pytest.mark.parametrize("command", commands())
 def test_every_command_is_documented(command):
     assert f"pytest-redline {command}" in documented()
 
