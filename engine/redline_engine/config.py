@@ -122,19 +122,20 @@ class ModelSpec(_Validated):
     Parameters
     ----------
     checkpoint
-        A directory in the Hugging Face layout: ``config.json``, ``model.safetensors``.
+        A directory in the Hugging Face layout: ``config.json``, ``model.safetensors`` or shards with their index.
     dtype
         Type of weights and arithmetic, "float32" or "bfloat16". Confidences are float32 in either case.
     device
         "auto" (CUDA where there is one, else the CPU) or a PyTorch device name.
     block_size
-        Positions per diffusion block. None: ``block_size`` of ``config.json``. SDAR's published checkpoints carry it
-        in their name only, so for them it has to be given.
+        Positions per diffusion block. None: ``block_size`` of ``config.json``, or as the directory's published name
+        says (SDAR-8B-Chat-b32: 32; SDAR-8B-Chat: 4), or 32 for LLaDA2.
     mask_id
         Token that stands at an unresolved position. None: ``mask_token_id`` of ``config.json``, else the token that
-        the tokenizer files name as mask.
+        the tokenizer files name as mask, else the published one of the family.
     end_ids
-        Tokens that end a reply. None: ``eos_token_id`` of ``generation_config.json``, else of ``config.json``.
+        Tokens that end a reply. None: ``eos_token_id`` of ``generation_config.json``, else of ``config.json``, and
+        the tokenizer's special tokens ``<|im_end|>``, ``<|role_end|>`` and ``</s>``.
     weights
         Precision in which the weights of the linear layers are kept, "float32", "bfloat16", "int8" or "int4"; the
         arithmetic is that of ``dtype``, to whose values int8 and int4 are rounded. None: as ``dtype``, and never wider.

@@ -1,16 +1,18 @@
-"""SDAR (dense) in plain PyTorch: a Qwen3 transformer with block-causal attention and a paged cache.
+"""SDAR and LLaDA2 in plain PyTorch: a Qwen3 transformer with block-causal attention and a paged cache.
 
 Layers are Qwen3's: RMSNorm before attention and MLP, grouped-query attention with RMSNorm on each query and key head,
-rotary positions, SwiGLU. Two things differ from a causal model. A position sees its whole block, also what lies to its
-right; and the logits at a position are about that position, not about the next.
+rotary positions, SwiGLU or experts (`experts.py`). LLaDA2 has the same attention with part of each head rotated, which
+is a matter of frequencies and of the order of its weights' rows (`keys.py`). Two things differ from a causal model. A
+position sees its whole block, also what lies to its right; and the logits at a position are about that position, not
+about the next.
 
 Letters: ``T`` packed rows, ``b`` queries, ``R`` rows of the longest query, ``C`` cached positions of the longest,
 ``B`` block size, ``H`` query heads, ``K`` key-value heads, ``D`` head size (see `packing.py` for the layout of a
 batch). The cache of a block size is ``[layers, 1 + pages, B, 2, K, D]``, keys and values side by side. Rows of a block
 that is to be committed leave their keys and values in its page.
 
-Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalLM` with a 4-D block-causal mask is the
-oracle in tests/engine/test_sdar.py.
+Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalLM`, `Qwen3MoeForCausalLM` and
+`Glm4MoeForCausalLM` with a 4-D block-causal mask are the oracles in tests/engine/test_sdar.py and test_families.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from torch.nn import functional
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import Answer, ModelInfo, Query, unusable
+from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.packing import Packed, pack
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
@@ -46,6 +49,18 @@ class SdarShape:
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
+    rotary_dim: int = 0  # dimensions of a head that are rotated; 0 for all
+    experts: ExpertShape | None = None
+
+    def is_dense(self, layer: int) -> bool:
+        """Whether a layer has a plain MLP."""
+        return self.experts is None or layer in self.experts.dense_layers
+
+    def frequencies(self) -> Tensor:
+        """Rotary frequencies ``[head_dim / 2]``, 0 for the dimensions that are not rotated."""
+        rotary = self.rotary_dim or self.head_dim
+        half = torch.arange(0, rotary, 2, dtype=torch.float32)
+        return functional.pad(self.rope_theta ** (-half / rotary), (0, (self.head_dim - rotary) // 2))
 
 
 class Attention(nn.Module):
@@ -82,18 +97,22 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention and MLP, each on normalised input and added to the stream."""
 
-    def __init__(self, shape: SdarShape) -> None:
+    def __init__(self, shape: SdarShape, number: int) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.attention = Attention(shape)
         self.mlp_norm = nn.RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.gate_up = nn.Linear(shape.hidden_size, 2 * shape.intermediate_size, bias=False)
-        self.down = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        if shape.experts is None or shape.is_dense(number):
+            self.experts = None
+            self.gate_up = nn.Linear(shape.hidden_size, 2 * shape.intermediate_size, bias=False)
+            self.down = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        else:
+            self.experts = ExpertMlp(shape.hidden_size, shape.experts)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """SwiGLU of rows ``[T, hidden]``."""
-        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        rows: Tensor = self.down(functional.silu(gate) * up)
+        """SwiGLU of rows ``[T, hidden]``, by experts where the layer has them."""
+        x = self.mlp_norm(x)
+        rows: Tensor = self.down(swiglu(self.gate_up(x))) if self.experts is None else self.experts(x)
         return rows
 
 
@@ -104,7 +123,7 @@ class SdarNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         self.embed = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(Layer(shape, number) for number in range(shape.num_hidden_layers))
         self.norm = nn.RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
 
@@ -138,8 +157,7 @@ class SdarModel:
         self._caches: dict[int, Tensor] = {}
         weight = network.embed.weight
         self.device, self.dtype = weight.device, weight.dtype
-        half = torch.arange(0, network.shape.head_dim, 2, dtype=torch.float32, device=self.device)
-        self._frequencies = network.shape.rope_theta ** (-half / network.shape.head_dim)
+        self._frequencies = network.shape.frequencies().to(self.device)
 
     @property
     def weight_shares(self) -> dict[str, float]:
