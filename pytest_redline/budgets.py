@@ -84,7 +84,7 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
             raise NothingCertifiableError(
                 f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={grid.m}: even zero violations give "
                 f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
-                f"prompts{where}"
+                f"prompts{where}; pytest-redline plan says what more would show"
             )
 
 

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_redline.commands import init, schema, validate, verify
+from pytest_redline.commands import init, plan, schema, validate, verify
 
 COMMANDS = (  # as --help lists them
     init,
+    plan,
     schema,
     validate,
     verify,

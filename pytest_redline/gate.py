@@ -17,10 +17,11 @@ from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing, WeightsRecord
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
+from pytest_redline.outcomes import PromptList
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
-from pytest_redline.sources.recorded import load_recorded
+from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of
 
 
@@ -60,6 +61,23 @@ def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
 
 
 def _recorded(grid: Grid, source: RecordedSource) -> Certificate:
+    recorded, prompts = recorded_outcomes(grid, source)
+    provenance = _provenance(
+        grid,
+        outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
+        prompts=prompts.sha256 if prompts else None,
+    )
+    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings)
+
+
+def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, PromptList | None]:
+    """Read what was recorded for a grid, and the prompts file that it declares.
+
+    Raises
+    ------
+    OutcomesError
+        The outcomes or the prompts cannot be read or aligned.
+    """
     prompts = None
     if grid.prompts is not None:
         prompts = read_prompts(grid.prompts, group=grid.groups.by if grid.groups else "group")
@@ -70,12 +88,7 @@ def _recorded(grid: Grid, source: RecordedSource) -> Certificate:
         grid.cost.measures if grid.cost else (),
         prompts,
     )
-    provenance = _provenance(
-        grid,
-        outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
-        prompts=prompts.sha256 if prompts else None,
-    )
-    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings)
+    return recorded, prompts
 
 
 def _served(grid: Grid, live: Live) -> Certificate:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_redline.arguments import probability
+
 if TYPE_CHECKING:
     from pytest_redline.grid import Grid
 
@@ -54,23 +56,6 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"redline_{name}", f"{name} of grids that do not declare one")
     for name in ("report", "store"):
         parser.addini(f"redline_{name}", f"as --redline-{name}, relative to the root directory")
-
-
-def probability(text: str) -> float:
-    """Read a number strictly between 0 and 1.
-
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        It is something else.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1, both excluded")
-    return value
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _DEFAULTS = {"prompt": "prompt id", "correct": "1/0 or true/false"}
 _MOST_LABELS = 200
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What a recording looks like."""
 
     columns: list[str]
@@ -47,7 +47,7 @@ def starting_grid(recording: Path | None, folder: Path, name: str, reference: st
     GridError
         The reference is not in the recording, or a label of it cannot name a configuration.
     """
-    seen = _look(recording) if recording is not None else _Seen(["config", "prompt", "correct"], ["slow", "fast"], 0)
+    seen = look(recording) if recording is not None else Seen(["config", "prompt", "correct"], ["slow", "fast"], 0)
     labels = seen.labels or ["slow", "fast"]
     chosen = labels[0] if reference is None else reference
     if chosen not in labels:
@@ -86,7 +86,14 @@ def starting_grid(recording: Path | None, folder: Path, name: str, reference: st
     return "\n".join(lines) + "\n"
 
 
-def _look(recording: Path) -> _Seen:
+def look(recording: Path) -> Seen:
+    """Look into a recording.
+
+    Raises
+    ------
+    OutcomesError
+        It cannot be read, or has no rows.
+    """
     faults = Faults()
     columns: list[str] = []
     labels: dict[str, None] = {}
@@ -99,10 +106,10 @@ def _look(recording: Path) -> _Seen:
     faults.check()
     if not columns:
         raise OutcomesError(f"{display(recording)}: holds no rows")
-    return _Seen(columns, list(labels), len(prompts) if "prompt" in columns else 0)
+    return Seen(columns, list(labels), len(prompts) if "prompt" in columns else 0)
 
 
-def _cost(seen: _Seen) -> list[str]:
+def _cost(seen: Seen) -> list[str]:
     if {"tokens", "forwards"} <= set(seen.columns):
         return [
             "cost: tokens_per_forward   # the fastest certified configuration is named; or seconds_per_prompt, ...",
@@ -111,7 +118,7 @@ def _cost(seen: _Seen) -> list[str]:
     return ["cost: unknown   # name a measure (tokens_per_forward, ...) or give each configuration a `cost:`", ""]
 
 
-def _source(recording: Path | None, folder: Path, seen: _Seen) -> list[str]:
+def _source(recording: Path | None, folder: Path, seen: Seen) -> list[str]:
     file = "recorded.csv" if recording is None else Path(os.path.relpath(recording, folder)).as_posix()
     missing = [name for name in ("config", *_DEFAULTS) if name not in seen.columns]
     if not missing:

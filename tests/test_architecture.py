@@ -115,7 +115,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
         "store",
         "text",
     },
-    "report": {"certificate", "certificate_schema", "packing", "progress", "report", "store", "text"},
+    "report": {"certificate", "certificate_schema", "packing", "progress", "report", "stats", "store", "text"},
     "packing": {"certificate_schema", "errors", "outcomes"},
     "grid_schema": set(),
     "complaints": {"errors", "grid_schema", "located_yaml", "paths"},

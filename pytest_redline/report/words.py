@@ -175,6 +175,7 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
         lines.append(
             f"  or with about {needed.prompts:,} prompts in a new draw (chance 0.8 if its risk is as measured)"
         )
+        lines.append(f"  how sure that is: pytest-redline plan --pilot {certificate.name}.certificate.json")
     return lines
 
 

@@ -419,7 +419,7 @@ def test_29_prompts_can_certify_one_candidate_and_28_cannot():
         certify_counts(28, {"cand": 0})
     assert str(caught.value) == (
         "made: alpha=0.1 with n=28 and m=2: even zero violations give p=0.0523 > delta/m=0.05, so no candidate can be "
-        "certified; use at least 29 prompts"
+        "certified; use at least 29 prompts; pytest-redline plan says what more would show"
     )
 
 

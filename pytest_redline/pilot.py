@@ -1,0 +1,103 @@
+"""Outcomes of a pilot, from whatever holds them: a certificate, a grid with recorded outcomes, or a bare recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_redline.certificate_schema import Statement
+from pytest_redline.errors import GridError, OutcomesError
+from pytest_redline.gate import recorded_outcomes
+from pytest_redline.grid import Columns, Grid, RecordedSource
+from pytest_redline.grid_file import load_grid
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.packing import unpack
+from pytest_redline.paths import display, is_grid
+from pytest_redline.sources.recorded import load_recorded
+from pytest_redline.starting import look
+from pytest_redline.verify import verify
+
+_ANY_ALPHA = 0.5  # outcomes do not depend on it
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What a pilot showed.
+
+    Parameters
+    ----------
+    candidates
+        The c labels beside the reference.
+    violated
+        ``[c, n]`` bool: the reference right on the prompt and the candidate wrong.
+    statement
+        What a certificate states; None for other files.
+    """
+
+    reference: str
+    candidates: tuple[str, ...]
+    violated: NDArray[np.bool_]
+    warnings: tuple[str, ...] = ()
+    statement: Statement | None = None
+
+
+def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
+    """Read a pilot.
+
+    Parameters
+    ----------
+    path
+        ``NAME.certificate.json``, a grid file, or a recording with the columns config, prompt and correct.
+    reference
+        Label of the reference; that of the certificate or grid if None.
+    grid
+        A grid that says which configurations a bare recording holds, and in which columns.
+
+    Raises
+    ------
+    RedlineError
+        The file cannot be read, its outcomes cannot be aligned, or there is no such reference.
+    """
+    if path.suffix == ".json":
+        certificate = verify(path)
+        outcomes = unpack(certificate.outcomes, tuple(each.label for each in certificate.statement.configurations))
+        found = _pilot(path, outcomes, reference or certificate.reference)
+        return replace(found, statement=certificate.statement)
+    if is_grid(path):
+        grid = load_grid(path, ini_alpha=_ANY_ALPHA)
+        if not isinstance(grid.source, RecordedSource):
+            raise OutcomesError(
+                f"{display(path)}: its outcomes are served, not recorded; name the certificate of its run instead, "
+                "which pytest --redline-report=DIR writes"
+            )
+        recorded, _ = recorded_outcomes(grid, grid.source)
+    elif grid is not None:
+        columns = grid.source.columns if isinstance(grid.source, RecordedSource) else Columns()
+        recorded = load_recorded(RecordedSource(path, columns), grid.labels, {}, ())
+    else:
+        if reference is None:
+            raise GridError(f"{display(path)}: a recording does not say what its reference is; add --reference")
+        seen = look(path)
+        if missing := [name for name in ("config", "prompt", "correct") if name not in seen.columns]:
+            raise OutcomesError(
+                f"{display(path)}: has no column {', '.join(missing)}; write a grid file that maps its columns and add "
+                "--grid"
+            )
+        recorded = load_recorded(RecordedSource(path, Columns()), seen.labels, {}, ())
+    return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), recorded.warnings)
+
+
+def _pilot(path: Path, outcomes: Outcomes, reference: str, warnings: tuple[str, ...] = ()) -> Pilot:
+    labels = outcomes.configurations
+    if reference not in labels:
+        raise GridError(
+            f"{display(path)}: {reference!r} is none of its configurations; there are {', '.join(labels[:8])}"
+        )
+    candidates = [index for index, label in enumerate(labels) if label != reference]
+    if not candidates:
+        raise OutcomesError(f"{display(path)}: holds {reference} only; a pilot has a candidate beside the reference")
+    violated = outcomes.violated(labels.index(reference))[candidates]
+    return Pilot(reference, tuple(labels[index] for index in candidates), violated, warnings)
