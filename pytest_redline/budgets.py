@@ -1,4 +1,4 @@
-"""Risk budgets: the pooled one and those of groups; all of them must hold for a configuration to be certified."""
+"""Risk budgets: the pooled one, those of groups and of declared risks; to be certified, a row must keep them all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pytest_redline.certificate_schema import Needed
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
+from pytest_redline.stats.bounded import betting
+from pytest_redline.stats.intervals import lower_bound, upper_bound
+from pytest_redline.stats.mean_bounds import fewest_for_betting
 from pytest_redline.stats.multiplicity import level_to_meet
 from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
 
@@ -24,14 +27,43 @@ POWER = 0.8  # chance to be certified that sample sizes are given for
 class Budget:
     """One risk that must hold: ``k`` violations of each of the m configurations on n prompts, and their alpha."""
 
-    name: str  # "all", or a group
+    name: str  # "all", a group, or a declared risk
     n: int
     alpha: float
     k: Counts
 
+    @property
+    def counted(self) -> bool:
+        """Is every loss 0 or 1, so that k says all."""
+        return True
+
     def p(self, alpha: float | None = None) -> NDArray[np.float64]:
         """``[m]`` exact p-values, at the budget's own alpha if none is given."""
         return binomial_tail(self.k, self.n, alpha or self.alpha)
+
+    def estimate(self, row: int) -> float:
+        """Measured risk of a row."""
+        return int(self.k[row]) / self.n
+
+    def fails(self, row: int, level: float) -> bool:
+        """Is a row's p-value over this level."""
+        return binomial_tail(int(self.k[row]), self.n, self.alpha) > level
+
+    def upper(self, row: int, level: float) -> float:
+        """One-sided upper bound of a row's risk."""
+        return upper_bound(int(self.k[row]), self.n, level)
+
+    def lower(self, row: int, level: float) -> float:
+        """One-sided lower bound of a row's risk."""
+        return lower_bound(int(self.k[row]), self.n, level)
+
+    def prompts(self, row: int, level: float, power: float) -> int | None:
+        """Prompts with which a row would meet this level with this chance; None where no number would."""
+        return prompts_for_power(self.alpha, self.estimate(row), level, power)
+
+    def most(self, row: int, level: float) -> float:
+        """Largest measured risk with which a row would meet this level; below 0 where none does."""
+        return largest_passing(self.n, self.alpha, level) / self.n
 
 
 def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
@@ -74,13 +106,15 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
         Number of prompts in "all" and in each group.
     """
     level = grid.delta / grid.m
-    budgets = {"all": grid.alpha, **(grid.groups.alpha if grid.groups else {})}
-    for name, alpha in budgets.items():
+    groups = grid.groups.alpha if grid.groups else {}
+    limits = [("all", "", grid.alpha, False)]
+    limits += [(name, f" in group {name}", alpha, False) for name, alpha in groups.items()]
+    limits += [("all", f" for risk {risk.name}", risk.alpha, risk.test == "wsr") for risk in grid.risks]
+    for name, where, alpha, bets in limits:
         n = sizes.get(name, 0)
-        where = "" if name == "all" else f" in group {name}"
-        needed = fewest_prompts(alpha, level)
-        if n < needed:
-            best = binomial_tail(0, n, alpha) if n else 1.0
+        needed = fewest_for_betting(alpha, level) if bets else fewest_prompts(alpha, level)
+        if n < needed:  # without any loss, Hoeffding-Bentkus is the exact test
+            best = 1.0 if not n else float(betting(np.zeros(n), alpha)) if bets else binomial_tail(0, n, alpha)
             raise NothingCertifiableError(
                 f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={grid.m}: even zero violations give "
                 f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
@@ -109,14 +143,22 @@ def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
 def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
     """What would certify a row, all other rows as they are."""
     level = level_to_meet(index, p, delta)
-    fewer = {}
+    fewer: dict[str, int] = {}
+    losses: dict[str, float] = {}
     needed: list[int | None] = []
     chance = 1 - (1 - POWER) / len(budgets)  # of each, so that all of them hold together with probability POWER
     for budget in budgets:
-        k = int(budget.k[index])
-        if binomial_tail(k, budget.n, budget.alpha) > level:
-            fewer[budget.name] = k - largest_passing(budget.n, budget.alpha, level)
-        wanted = prompts_for_power(budget.alpha, k / budget.n, level, chance)
+        if budget.fails(index, level):
+            if budget.counted:
+                fewer[budget.name] = int(budget.k[index]) - largest_passing(budget.n, budget.alpha, level)
+            else:
+                losses[budget.name] = budget.most(index, level)
+        wanted = budget.prompts(index, level, chance)
         needed.append(None if wanted is None else -(-wanted * budgets[0].n // budget.n))
     known = [each for each in needed if each is not None]
-    return Needed(level=level, violations_fewer=fewer, prompts=max(known) if len(known) == len(needed) else None)
+    return Needed(
+        level=level,
+        violations_fewer=fewer,
+        mean_losses=losses,
+        prompts=max(known) if len(known) == len(needed) else None,
+    )

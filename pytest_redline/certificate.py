@@ -42,6 +42,7 @@ from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Configuration, Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import pack
+from pytest_redline.risks import DeclaredBudget, declared_budgets
 from pytest_redline.statement import promise, sha256_of, state
 from pytest_redline.stats.bootstrap import SEED, default_resamples
 from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
@@ -104,7 +105,8 @@ def certify(
     reference = grid.labels.index(grid.reference)
     groups = group_members(grid, outcomes)
     violated = outcomes.violated(reference)
-    budgets = risk_budgets(grid, groups, violated)
+    extra = declared_budgets(grid, outcomes, reference)
+    budgets = [*risk_budgets(grid, groups, violated), *(each.budget for each in extra)]
     refuse_too_few(grid, {budget.name: budget.n for budget in budgets})
     refuse_weak_reference(grid, budgets, outcomes.correct[reference])
 
@@ -144,9 +146,10 @@ def certify(
         cost=stated_cost(grid.cost),
         configurations=rows,
         groups=group_results,
+        risks=[each.result(grid.labels) for each in extra],
         frontier=frontier(grid, budgets, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
-        warnings=list(dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results)])),
+        warnings=list(dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, extra)])),
         sharing=sharing,
         provenance=provenance or Provenance(),
         outcomes=pack(outcomes),
@@ -177,7 +180,7 @@ def configuration_result(
     is_reference = configuration.label == grid.reference
     everything = budgets[0]
     k, n, each = int(everything.k[index]), everything.n, grid.delta / (grid.m - 1)
-    breached = any(lower_bound(int(budget.k[index]), budget.n, each) > budget.alpha for budget in budgets)
+    breached = any(budget.lower(index, each) > budget.alpha for budget in budgets)
     verdict: Verdict = (
         "reference" if is_reference else "certified" if certified[index] else "breach" if breached else "undecided"
     )
@@ -264,7 +267,12 @@ def frontier(
     return Frontier(note=FRONTIER_NOTE, alpha_min=smallest, rows=rows)
 
 
-def own_warnings(grid: Grid, rows: Sequence[ConfigurationResult], groups: Sequence[GroupResult]) -> list[str]:
+def own_warnings(
+    grid: Grid,
+    rows: Sequence[ConfigurationResult],
+    groups: Sequence[GroupResult],
+    declared: Sequence[DeclaredBudget],
+) -> list[str]:
     """What a reviewer must not overlook in a certificate."""
     found = [
         f"{row.label} gives the reference's outcomes on every prompt: an inert change, never deployed"
@@ -279,6 +287,7 @@ def own_warnings(grid: Grid, rows: Sequence[ConfigurationResult], groups: Sequen
             for part in group.configurations
             if part.label in certified and group.alpha is None and part.joint_risk > grid.alpha
         ]
+    found += [warning for each in declared for warning in each.warnings]
     if grid.cost is None:
         found.append("no cost is known, so no candidate is preferred to the reference")
     return found

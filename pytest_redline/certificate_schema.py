@@ -49,6 +49,23 @@ class StatedGroups(_Closed):
     sha256: str
 
 
+class StatedRisk(_Closed):
+    """One more risk that had to hold, and its budget.
+
+    A prompt is violated where the reference meets the requirement and a configuration does not: ``measure`` is 1, not
+    over ``over``, or not under ``under``. With a ``test`` other than exact the loss is by how much ``measure`` drops;
+    ``seed`` gives the order in which wsr takes the prompts.
+    """
+
+    name: str
+    measure: str
+    alpha: Probability
+    over: float | None
+    under: float | None
+    test: Literal["exact", "hb", "wsr"]
+    seed: Count
+
+
 class Statement(_Closed):
     """Everything that is claimed, fixed before the data; ``hash`` identifies it.
 
@@ -64,6 +81,15 @@ class Statement(_Closed):
     delta: Probability
     groups: StatedGroups | None
     checkpoints: dict[str, str]
+    risks: list[StatedRisk] = []
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``risks`` where none is declared."""
+        data: dict[str, Any] = plain(self)
+        if not data.get("risks", self):
+            del data["risks"]
+        return data
 
 
 class Cost(_Closed):
@@ -89,14 +115,24 @@ class Needed(_Closed):
     """What a configuration that is not certified lacks.
 
     ``level`` is what its p-value would have to reach with all others as they are. ``violations_fewer``: by how many
-    k is too large, in all ("all") or in a group with a budget.
+    k is too large, in all ("all"), in a group with a budget, or for a declared risk.
+    ``mean_losses``: what the mean of losses between 0 and 1 would have to be there, negative where none is so small.
     ``prompts``: about how many prompts of a new draw would certify it with probability 0.8, were its risks as
     measured; null where no number would.
     """
 
     level: float
     violations_fewer: dict[str, Annotated[int, Field(gt=0)]]
+    mean_losses: dict[str, float] = {}
     prompts: int | None
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``mean_losses`` where every loss is 0 or 1."""
+        data: dict[str, Any] = plain(self)
+        if not data.get("mean_losses", self):
+            del data["mean_losses"]
+        return data
 
 
 class ConfigurationResult(_Closed):
@@ -155,6 +191,31 @@ class GroupResult(_Closed):
     n: Annotated[int, Field(gt=0)]
     alpha: float | None
     configurations: list[GroupRow]
+
+
+class RiskRow(_Closed):
+    """One configuration under a declared risk.
+
+    ``k`` counts the prompts on which it loses against the reference, ``gained`` those on which it wins; ``risk`` is the
+    mean loss.
+    """
+
+    label: str
+    k: Count
+    gained: Count
+    risk: float
+    p: float
+
+
+class RiskResult(_Closed):
+    """All configurations under one declared risk, on n prompts; ``loss`` says in words what counts."""
+
+    name: str
+    loss: str
+    test: Literal["exact", "hb", "wsr"]
+    n: Annotated[int, Field(gt=0)]
+    alpha: float
+    configurations: list[RiskRow]
 
 
 class FrontierRow(_Closed):
@@ -243,6 +304,7 @@ class Certificate(_Closed):
     cost: Cost | None
     configurations: list[ConfigurationResult]
     groups: list[GroupResult]
+    risks: list[RiskResult] = []
     frontier: Frontier
     bootstrap: dict[str, int]
     warnings: list[str]
@@ -253,10 +315,12 @@ class Certificate(_Closed):
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``sharing`` where nothing was served together."""
+        """Leave out ``sharing`` where nothing was served together, and ``risks`` where none is declared."""
         data: dict[str, Any] = plain(self)
         if data.get("sharing", self) is None:
             del data["sharing"]
+        if not data.get("risks", self):
+            del data["risks"]
         return data
 
     def row(self, label: str) -> ConfigurationResult:

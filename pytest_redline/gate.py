@@ -85,7 +85,7 @@ def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, Pro
         source,
         grid.labels,
         {each.label: each.log for each in grid.configurations if each.log is not None},
-        grid.cost.measures if grid.cost else (),
+        grid.measures,
         prompts,
     )
     return recorded, prompts

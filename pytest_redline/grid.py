@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pytest_redline.claims import Risk
 from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
@@ -39,6 +40,7 @@ class Columns:
     prompt_hash: str | None = None
     output: str | None = None
     measures: Mapping[str, str] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()  # measures that say yes or no
     declared: frozenset[str] = frozenset()  # keys that the grid file spells out, so that a missing column is an error
 
 
@@ -180,6 +182,7 @@ class Grid:
     grade: str | None = None
     serving: Serving | None = None
     groups: Groups | None = None
+    risks: tuple[Risk, ...] = ()
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 
@@ -187,6 +190,12 @@ class Grid:
     def m(self) -> int:
         """Number of configurations, the reference included (the paper's convention)."""
         return len(self.configurations)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the per-prompt quantities that the cost and the risks are computed from."""
+        wanted = [*(self.cost.measures if self.cost else ()), *(risk.measure for risk in self.risks)]
+        return tuple(dict.fromkeys(wanted))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from pytest_redline.claim_rules import LITERALS
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grid import Grid
 from pytest_redline.grid_rules import STAND_INS, Budgets, Rules
@@ -24,6 +25,7 @@ from pytest_redline.grid_schema import (
     GroupsModel,
     OutcomesModel,
     PromptsModel,
+    RiskModel,
     SampleModel,
     ServingModel,
     SourceModel,
@@ -158,9 +160,10 @@ class _Reader:
         key = str(path[-1])
         if path[:-1] == ("source",) and key in _LATER_SOURCES:
             return f"source {key!r} is not part of this version; outcomes and engine are"
-        if path[:-1] not in _MODELS:
+        place = (*path[:1], "*") if path[:1] == ("risks",) else path[:-1]
+        if place not in _MODELS:
             return "unknown key"
-        names = sorted(_MODELS[path[:-1]].model_fields)
+        names = sorted(_MODELS[place].model_fields)
         return f"unknown key; {suggest(key, names) or 'allowed are ' + ', '.join(names)}"
 
 
@@ -215,6 +218,7 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("source", "outcomes", "columns", "correct"): CorrectModel,
     ("serving",): ServingModel,
     ("groups",): GroupsModel,
+    ("risks", "*"): RiskModel,
 }  # every closed map of a grid file
 
 
@@ -243,7 +247,7 @@ def _allowed(fault: Any) -> str:
         "less_than_equal": f"at most {context.get('le')} is allowed",
         "literal_error": "a number over 0, or unknown, is needed"
         if context.get("expected") == "'unknown'"
-        else f"{context.get('expected')} is allowed",
+        else f"{context.get('expected')} is allowed{LITERALS.get(fault['loc'][-1], '')}",
         "string_pattern_mismatch": f"text that matches {context.get('pattern')} is needed",
     }
     return str(words.get(fault["type"], fault["msg"]))

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_risks
+from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grading import GRADERS
 from pytest_redline.grid import (
@@ -34,7 +36,6 @@ from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 DEFAULT_DELTA = 0.1  # the paper's
 STAND_INS: Mapping[str, Any] = {"redline": 1, "name": "x", "reference": "-", "source": {"outcomes": "-"}}
 _MOST_CONFIGURATIONS = 10_000
-_SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
 _COSTS = (1e-9, 1e12)  # what a declared cost may lie between
 
 
@@ -55,6 +56,7 @@ class Rules:
         self.complain = complaints.complain
         self.is_tainted = complaints.is_tainted
         self.folder = complaints.path.parent
+        self.risks: tuple[Risk, ...] = ()
 
     def check_labels(self, data: Mapping[str, Any]) -> None:
         """Labels and what refers to them, on data of any shape."""
@@ -82,6 +84,7 @@ class Rules:
         if len(labels) < 2 and not unread and model.reference in (*labels, STAND_INS["reference"]):
             self.complain(("configurations",), "no candidate beside the reference; a gate needs one to judge")
         cost = self.cost(model, configurations)
+        self.risks = declared_risks(self.complaints, model, {*ENGINE_MEASURES[:2], *(cost.measures if cost else ())})
         source, grader, origin = self.source(model, configurations, cost)
         if isinstance(source, EngineSource):
             configurations = self.effective(source, configurations)
@@ -119,6 +122,7 @@ class Rules:
             grade=model.grade,
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,
+            risks=self.risks,
             notes=tuple(notes),
             sha256=hashlib.sha256(self.complaints.content).hexdigest(),
         )
@@ -132,10 +136,8 @@ class Rules:
             self.complain(
                 (name,), f"not declared; write it here, give --redline-{name}, or set the ini key redline_{name}"
             )
-        elif not _SMALLEST <= value <= 1 - _SMALLEST:
-            self.complain(
-                (name,), f"{value!r} is too near to 0 or 1; from {_SMALLEST:g} to 1 - {_SMALLEST:g} is allowed"
-            )
+        elif not SMALLEST <= value <= 1 - SMALLEST:
+            self.complain((name,), f"{value!r} is too near to 0 or 1; from {SMALLEST:g} to 1 - {SMALLEST:g} is allowed")
         return value
 
     def configurations(self, model: GridModel) -> tuple[Configuration, ...]:
@@ -384,7 +386,7 @@ class Rules:
         """Where the recording keeps what."""
         at = ("source", "outcomes", "columns")
         measures = dict(written.__pydantic_extra__ or {})
-        usable = {"tokens", "forwards", *(cost.measures if cost else ())}
+        usable = {"tokens", "forwards", *(cost.measures if cost else ()), *(risk.measure for risk in self.risks)}
         for name in measures:
             if name not in usable:
                 names = sorted({*ColumnsModel.model_fields, *usable})
@@ -411,6 +413,7 @@ class Rules:
             prompt_hash=written.prompt_hash,
             output=written.output,
             measures=measures,
+            flags=frozenset(risk.measure for risk in self.risks if risk.flag),
             declared=frozenset(declared),
         )
 

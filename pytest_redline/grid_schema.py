@@ -195,6 +195,35 @@ class GroupsModel(_Closed):
     )
 
 
+class RiskModel(_Closed):
+    """One more risk that must hold for a candidate to be certified, beside that of wrong answers.
+
+    Without `over`, `under` or `loss`, the measure says yes or no, and a prompt counts where the reference has yes and
+    the candidate no.
+    """
+
+    alpha: Probability = Field(description="Budget of this risk, fixed before the data.")
+    measure: Text = Field(
+        description="What it is about: a column of your own, or tokens, forwards, and with the engine also finished "
+        "(the reply ended by itself)."
+    )
+    over: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="A prompt counts where the candidate is over this and the reference is not."
+    )
+    under: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="A prompt counts where the candidate is under this and the reference is not."
+    )
+    loss: Literal["drop"] | None = Field(
+        None, description="The measure is a score from 0 to 1, and the loss how far it drops below the reference's."
+    )
+    test: Literal["hb", "wsr"] | None = Field(
+        None, description="Test of a `loss`: Hoeffding-Bentkus, or betting (Waudby-Smith and Ramdas)."
+    )
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="With wsr: the seed of the order in which it takes the prompts; 0 by default."
+    )
+
+
 class GridModel(_Closed):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
@@ -224,6 +253,9 @@ class GridModel(_Closed):
         | None
     ) = Field(None, description="What this repository deploys: a label, or its serving config file.")
     groups: GroupsModel | None = None
+    risks: dict[str, RiskModel] = Field(
+        default_factory=dict, description="Further risks by name, such as format or latency; all of them must hold."
+    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from pytest_redline.certificate_schema import PromptSet, StatedConfiguration, StatedGroups, Statement
+from pytest_redline.certificate_schema import PromptSet, StatedConfiguration, StatedGroups, StatedRisk, Statement
+from pytest_redline.claims import Risk
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 
@@ -39,6 +41,7 @@ def state(
         if grid.groups and outcomes.groups
         else None,
         checkpoints=dict(checkpoints or {}),
+        risks=[StatedRisk(**asdict(risk)) for risk in grid.risks],
     )
     return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 
@@ -46,12 +49,14 @@ def state(
 def promise(statement: Statement) -> str:
     """What a certificate promises, on what assumption."""
     budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
+    risks = [Risk(**risk.model_dump()) for risk in statement.risks]
+    others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
     share = 100 * (1 - Decimal(repr(statement.delta)))
     return (
         f"If these {statement.prompts.n:,} prompts are an independent random draw from {statement.prompts.population}, "
         f"then in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no "
-        f"configuration marked certified has joint risk above {budget} there, for statement {statement.hash[:12]} "
-        "fixed before the outcomes."
+        f"configuration marked certified has joint risk above {budget} there{others}, for statement "
+        f"{statement.hash[:12]} fixed before the outcomes."
     )
 
 

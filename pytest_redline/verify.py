@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
 from pytest_redline.certificate_schema import Certificate, Cost
+from pytest_redline.claims import Risk
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
     KNOWN_MEASURES,
@@ -172,10 +173,10 @@ def _grid(certificate: Certificate) -> Grid:
         )
         for each in statement.configurations
     )
-    if measure is not None and not measure.declared:
-        missing = [name for name in measure.measures if name not in certificate.outcomes.measures]
-        if missing:
-            raise CertificateError(f"outcomes.measures: {', '.join(missing)} is missing")
+    wanted = [] if measure is None or measure.declared else list(measure.measures)
+    wanted += [risk.measure for risk in statement.risks]
+    if missing := [name for name in dict.fromkeys(wanted) if name not in certificate.outcomes.measures]:
+        raise CertificateError(f"outcomes.measures: {', '.join(missing)} is missing")
     return Grid(
         path=Path(certificate.provenance.grid.path if certificate.provenance.grid else certificate.name),
         name=certificate.name,
@@ -190,6 +191,7 @@ def _grid(certificate: Certificate) -> Grid:
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,
+        risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_redline.certificate_schema import Certificate, GroupResult
+from pytest_redline.certificate_schema import Certificate, GroupResult, RiskResult
 from pytest_redline.packing import unpack
 from pytest_redline.report import words
 from pytest_redline.text import spelled
@@ -92,11 +92,28 @@ def _sections(certificate: Certificate) -> list[str]:
     for label in certificate.failing:
         text = "\n".join(words.shortfall(certificate, certificate.row(label)))
         sections.append(f"### `{label}` is not certified\n\n```\n{text}\n```")
+    sections += [_risk(certificate, risk) for risk in certificate.risks]
     sections += [_group(certificate, group) for group in certificate.groups]
     sections.append(_frontier(certificate))
     if certificate.warnings:
         sections.append("### Warnings\n\n" + "\n".join(f"- {spelled(warning)}" for warning in certificate.warnings))
     return sections
+
+
+def _risk(certificate: Certificate, risk: RiskResult) -> str:
+    lines = [
+        f"### Risk `{risk.name}` (budget {risk.alpha:g}, {risk.test} test): {spelled(risk.loss)}",
+        "",
+        "| configuration | k/n | risk | p | gained | |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for row in risk.configurations:
+        failed = "over what it allows" if risk.name in words.failed(certificate.row(row.label)) else ""
+        lines.append(
+            f"| `{row.label}` | {words.share(row.k, risk.n)} | {row.risk:.4f} | {words.p_value(row.p)} | "
+            f"{row.gained} | {failed} |"
+        )
+    return "\n".join(lines)
 
 
 def _group(certificate: Certificate, group: GroupResult) -> str:

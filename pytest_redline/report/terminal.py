@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import NamedTuple
 
@@ -60,11 +60,15 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     console.print(_table(columns, rows))
     if hidden:
         console.print(f"... and {words.counted(hidden, 'configuration')} more; --redline-report=DIR lists all")
+    for line in _left_out(certificate, columns, rows):
+        console.print(line)
     budgets = [f"{spelled(group.name)} {group.alpha:g}" for group in certificate.groups if group.alpha is not None]
+    budgets += [words.budget(risk) for risk in certificate.risks]
     if budgets:
         console.print(f"budgets: all {certificate.alpha:g}, {', '.join(budgets)}; p is the largest over them")
     if any(row.label == certificate.deployed or row.required for row in rows):
-        console.print(Text("> fastest certified   * required", style="dim"))
+        marks = "   ! over what this budget allows" if certificate.risks else ""
+        console.print(Text(f"> fastest certified   * required{marks}", style="dim"))
     passed = not certificate.failing
     console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
@@ -107,11 +111,38 @@ def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> l
     return [
         *columns,
         Column("net", [words.points(row.net_accuracy) for row in rows], True, 3),
-        Column("k/n", [words.share(row.k, row.n) for row in rows], True),
+        Column("k/n", [words.share(row.k, row.n) + _mark(certificate, row, "all") for row in rows], True),
+        *(
+            Column(
+                risk.name,
+                [words.risk_counts(risk, row.label) + _mark(certificate, row, risk.name) for row in rows],
+                True,
+                1,
+            )
+            for risk in certificate.risks
+        ),
         Column("risk", [f"{row.joint_risk:.3f}" for row in rows], True, 4),
         Column("p", [words.p_value(row.p) for row in rows], True),
         Column("verdict", [words.verdict(row) for row in rows], False),
     ]
+
+
+def _left_out(
+    certificate: Certificate, columns: Sequence[Column], rows: Sequence[ConfigurationResult]
+) -> Iterator[Text]:
+    """Name the risks that a row fails and whose columns had no room."""
+    headers = {column.header for column in columns}
+    hidden = [risk for risk in certificate.risks if risk.name not in headers]
+    for row in rows:
+        over = words.failed(row)
+        failed = [f"{risk.name} {words.risk_counts(risk, row.label)}!" for risk in hidden if risk.name in over]
+        if failed:
+            yield Text(f"{row.label}: {', '.join(failed)}")
+
+
+def _mark(certificate: Certificate, row: ConfigurationResult, budget: str) -> str:
+    """Where several budgets stand in one table, tell which of them keeps a row from being certified."""
+    return "" if not certificate.risks else "!" if budget in words.failed(row) else " "
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_redline.certificate_schema import Certificate, ConfigurationResult
+from pytest_redline.certificate_schema import Certificate, ConfigurationResult, RiskResult
 from pytest_redline.text import spelled
 
 NONE = "-"
@@ -57,6 +57,22 @@ def points(value: float) -> str:
 def interval(bounds: tuple[float, float] | None, scale: float = 1.0) -> str:
     """Print an interval in parentheses after a blank, or nothing."""
     return "" if bounds is None else f" ({scale * bounds[0]:+.1f} to {scale * bounds[1]:+.1f})"
+
+
+def failed(row: ConfigurationResult) -> frozenset[str]:
+    """Names of the budgets that keep a configuration from being certified: "all", groups and declared risks."""
+    return frozenset((*row.needed.violations_fewer, *row.needed.mean_losses) if row.needed else ())
+
+
+def budget(risk: RiskResult) -> str:
+    """Print a declared risk's budget, and what counts as its loss."""
+    return f"{risk.name} {risk.alpha:g} ({spelled(risk.loss)})"
+
+
+def risk_counts(risk: RiskResult, label: str) -> str:
+    """Print what a configuration lost under a declared risk: a count, or the mean where losses are between 0 and 1."""
+    row = next(each for each in risk.configurations if each.label == label)
+    return share(row.k, risk.n) if risk.test == "exact" else f"{row.risk:.4f}"
 
 
 def share(k: int, n: int) -> str:
@@ -148,8 +164,14 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Say what a configuration that is not certified shows, and what would certify it; one text per line."""
     needed = row.needed
     assert needed is not None
+    over = failed(row)
+    heads = [f"{row.k:,} of {counted(row.n, 'prompt')} violated, alpha {certificate.alpha:g}"]
+    risks = [risk for risk in certificate.risks if risk.name in over]
+    if "all" not in over:  # what a one-line summary shows is what failed
+        heads = [f"risk {risk.name} {risk_counts(risk, row.label)}, budget {risk.alpha:g}" for risk in risks] + heads
     lines = [
-        f"{row.verdict}: {row.k:,} of {counted(row.n, 'prompt')} violated, alpha {certificate.alpha:g}",
+        f"{row.verdict}: {heads[0]}",
+        *(f"  {head}" for head in heads[1:]),
         f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
         f"  one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)} and "
         f"{upper(row.risk_upper_simultaneous)}",
@@ -162,11 +184,24 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
                 f"  group {spelled(group.name)}: {share(part.k, group.n)} = {part.joint_risk:.4f} against its budget "
                 f"{group.alpha:g}, p = {p_over(part.p, needed.level)}"
             )
+    for risk in risks:
+        own = next(each for each in risk.configurations if each.label == row.label)
+        lines += [
+            f"  risk {risk.name}: {spelled(risk.loss)}",
+            f"    {risk_counts(risk, row.label)}, risk {own.risk:.4f} against {risk.alpha:g}, {risk.test} p = "
+            f"{p_over(own.p, needed.level)}",
+        ]
+    declared = {risk.name for risk in certificate.risks}
     fewer = [
-        f"{counted(number, 'violation')} fewer{'' if name == 'all' else f' in group {spelled(name)}'}"
+        f"{counted(number, 'violation')} fewer"
+        + ("" if name == "all" else f" for {name}" if name in declared else f" in group {spelled(name)}")
         for name, number in needed.violations_fewer.items()
     ]
-    lines.append(f"  it would pass with {' and '.join(fewer)}")
+    fewer += [
+        f"a mean loss of at most {lower(mean)} for {name}" for name, mean in needed.mean_losses.items() if mean >= 0
+    ]
+    if fewer:
+        lines.append(f"  it would pass with {' and '.join(fewer)}")
     if row.verdict == "breach":
         lines.append("  its risk is above the budget: more prompts will not help")
     elif needed.prompts is None:

@@ -38,6 +38,7 @@ BUNDLED = "bundled:"
 _SECONDS_BETWEEN_WRITES = 0.5
 _MOST_LOST = 0.01  # share of prompts that a configuration may fail on before it counts as not served
 _ERROR = "error"
+_ENDED = ("stop", "stop_string")  # finish reasons of a reply that ended by itself, before any limit
 
 
 class Served(NamedTuple):
@@ -283,11 +284,24 @@ class _Book:
             name: np.array([[getattr(each, name) for each in row] for row in complete], dtype=np.float64)
             for name in ("tokens", "forwards")
         }
+        if "finished" in self.grid.measures:
+            measures["finished"] = np.array(
+                [
+                    [self._finished(each, configuration.label) for each in row]
+                    for configuration, row in zip(self.grid.configurations, complete, strict=True)
+                ]
+            )
         outputs = np.array([[output_hash(each.text) for each in row] for row in complete], dtype=np.uint64)
         return (
             Outcomes(self.grid.labels, self.prompts.ids, self.correct, measures, self.prompts.groups, outputs),
             warnings,
         )
+
+    def _finished(self, generation: Generation, label: str) -> float:
+        """Did a reply end by itself: 1 or 0; as with verdicts, a lost answer counts against the candidate."""
+        if generation.finish_reason == _ERROR:
+            return float(label == self.grid.reference)
+        return float(generation.finish_reason in _ENDED)
 
 
 def _generate(

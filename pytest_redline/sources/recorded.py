@@ -23,6 +23,7 @@ from pytest_redline.sources.values import (
     MISSING,
     NO_GROUP,
     alike,
+    as_flag,
     as_id,
     as_number,
     as_text,
@@ -359,11 +360,15 @@ class _Reader:
                 if required:
                     self._absent(path, row, line, f"map {name} under columns, or write `cost: unknown`")
                 continue
-            number = as_number(found, textual)
+            flag = name in self.columns.flags
+            number = as_flag(found, textual) if flag else as_number(found, textual)
             if number is None or not measurable(number):
                 self.faults.add(
-                    f"{self.name}:{line} {path}: {quoted(found)} is no measurement; allowed are 0 and numbers from "
-                    f"{SMALLEST:g} to {LARGEST:g}; correct it, or leave the column out"
+                    f"{self.name}:{line} {path}: {quoted(found)} is neither yes nor no; allowed are true/false and "
+                    "1/0; correct it"
+                    if flag
+                    else f"{self.name}:{line} {path}: {quoted(found)} is no measurement; allowed are 0 and numbers "
+                    f"from {SMALLEST:g} to {LARGEST:g}; correct it, or leave the column out"
                 )
             else:
                 values.append(number)

@@ -90,6 +90,12 @@ def as_number(value: object, textual: bool) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def as_flag(value: object, textual: bool) -> float | None:
+    """Return 1.0 for true or 1, 0.0 for false or 0, None for what says neither."""
+    verdict = None if isinstance(value, (list, dict)) else (TEXT_VERDICTS if textual else VERDICTS).get(value)
+    return None if verdict is None else float(verdict)
+
+
 def verdict_of(column: CorrectColumn, textual: bool) -> Callable[[object], bool | None]:
     """Return the function that reads one verdict, and says None for what is neither right nor wrong."""
     if column.threshold is not None:
@@ -114,10 +120,10 @@ def verdict_of(column: CorrectColumn, textual: bool) -> Callable[[object], bool 
             return True if same(value, wanted) else None if alike(value, wanted) else False
 
         return equals
-    verdicts = TEXT_VERDICTS if textual else VERDICTS
 
     def plain(value: object) -> bool | None:
-        return None if isinstance(value, (list, dict)) else verdicts.get(value)
+        flag = as_flag(value, textual)
+        return None if flag is None else flag == 1
 
     return plain
 

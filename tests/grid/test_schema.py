@@ -59,6 +59,9 @@ def test_every_shipped_grid_fits_the_schema(path):
         {"serving": "cand"},
         {"serving": {"file": "serve.yaml", "keys": {"x": "a.b"}}},
         {"groups": {"by": "kind", "alpha": {"hard": 0.15}}},
+        {"risks": {"format": {"measure": "has_answer", "alpha": 0.02}}},
+        {"risks": {"latency": {"measure": "seconds", "over": 2, "alpha": 0.1}}},
+        {"risks": {"score": {"measure": "judge", "loss": "drop", "test": "wsr", "seed": 3, "alpha": 0.1}}},
     ],
 )
 def test_valid_grid_fits_the_schema_as_it_fits_the_model(more):
@@ -97,6 +100,10 @@ def test_valid_grid_fits_the_schema_as_it_fits_the_model(more):
         {"serving": {"file": "s.yaml", "keys": {}}},
         {"groups": {"alpha": {"hard": 0.1}}},
         {"groups": {"by": "kind", "alpha": {"hard": 1.5}}},
+        {"risks": {"format": {"alpha": 0.02}}},
+        {"risks": {"format": {"measure": "has_answer"}}},
+        {"risks": {"format": {"measure": "has_answer", "alpha": 0.02, "limit": 3}}},
+        {"risks": {"score": {"measure": "judge", "loss": "drop", "test": "auto", "alpha": 0.1}}},
         {"prompts": {"fil": "p.csv"}},
     ],
 )

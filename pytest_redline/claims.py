@@ -1,0 +1,42 @@
+"""What else a grid may claim, beside the risk of wrong answers, as frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LossTest = Literal["exact", "hb", "wsr"]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One more risk that must hold for a configuration to be certified.
+
+    A prompt is violated when the reference meets a requirement and the configuration does not: ``measure`` is 1, or
+    not over ``over``, or not under ``under``. With ``test`` hb or wsr the loss is a number instead: by how much
+    ``measure``, a score from 0 to 1, drops below the reference's; ``seed`` gives the order in which wsr takes prompts.
+    """
+
+    name: str
+    measure: str
+    alpha: float
+    over: float | None = None
+    under: float | None = None
+    test: LossTest = "exact"
+    seed: int = 0
+
+    @property
+    def flag(self) -> bool:
+        """Is the measure a yes or no."""
+        return self.test == "exact" and self.over is None and self.under is None
+
+    @property
+    def words(self) -> str:
+        """What is lost, in words."""
+        if self.over is not None:
+            return f"{self.measure} over {self.over:g} where the reference is not"
+        if self.under is not None:
+            return f"{self.measure} under {self.under:g} where the reference is not"
+        if self.test != "exact":
+            return f"mean drop of {self.measure} below the reference's"
+        return f"{self.measure} given up where the reference has it"

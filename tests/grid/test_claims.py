@@ -1,0 +1,113 @@
+"""Risks of a grid file: what they become, and every mistake in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_redline.claims import Risk
+from pytest_redline.errors import GridError
+from pytest_redline.grid_file import load_grid
+
+GRID = """\
+redline: 1
+name: made
+population: made prompts
+alpha: 0.1
+source: {outcomes: runs.csv}
+reference: ref
+configurations: {ref: {x: 1}, cand: {x: 2}}
+"""
+ENGINE = GRID.replace(
+    "{outcomes: runs.csv}", '{engine: {checkpoint: "bundled:arithmetic"}}\ngrade: math\nprompts: {file: p.jsonl}'
+).replace("{ref: {x: 1}, cand: {x: 2}}", "{ref: {accept_threshold: 0.9}, cand: {accept_threshold: 0.8}}")
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def read(text: str):
+        Path("g.redline.yaml").write_text(text)
+        return load_grid(Path("g.redline.yaml"))
+
+    return read
+
+
+@pytest.fixture
+def problems(load):
+    def read(text: str) -> list[str]:
+        with pytest.raises(GridError) as error:
+            load(text)
+        return list(error.value.problems)
+
+    return read
+
+
+def test_risks_are_read_as_they_are_meant(load):
+    grid = load(
+        GRID
+        + "risks:\n  format: {measure: has_answer, alpha: 0.02}\n"
+        + "  latency: {measure: seconds, over: 2.5, alpha: 0.10}\n  speed: {measure: rate, under: 20, alpha: 0.10}\n"
+        + "  score: {measure: judge, loss: drop, test: wsr, seed: 4, alpha: 0.05}\n"
+    )
+    assert grid.risks == (
+        Risk("format", "has_answer", 0.02),
+        Risk("latency", "seconds", 0.10, over=2.5),
+        Risk("speed", "rate", 0.10, under=20),
+        Risk("score", "judge", 0.05, test="wsr", seed=4),
+    )
+    assert grid.measures == ("tokens", "forwards", "has_answer", "seconds", "rate", "judge")
+    assert grid.source.columns.flags == {"has_answer"}
+
+
+def test_measure_of_a_risk_may_be_mapped_to_a_column(load):
+    source = "{outcomes: {file: runs.csv, columns: {seconds: timing.total}}}"
+    text = GRID.replace("{outcomes: runs.csv}", source) + "risks: {slow: {measure: seconds, over: 2, alpha: 0.1}}\n"
+    assert load(text).source.columns.measures == {"seconds": "timing.total"}
+
+
+def test_all_mistakes_of_risks_come_in_one_go(problems):
+    text = (
+        GRID
+        + """\
+groups: {by: kind, alpha: {hard: 0.2}}
+risks:
+  all: {measure: a, alpha: 0.1}
+  hard: {measure: a, alpha: 0.1}
+  two words: {measure: a, alpha: 0.1}
+  both: {measure: a, over: 1, under: 2, alpha: 0.1}
+  loss: {measure: a, loss: drop, alpha: 0.1}
+  exact: {measure: a, over: 1, test: hb, alpha: 0.1}
+  order: {measure: a, loss: drop, test: hb, seed: 1, alpha: 0.1}
+  number: {measure: tokens, alpha: 0.1}
+  auto: {measure: a, loss: drop, test: auto, alpha: 0.1}
+  typo: {measur: a, alpha: 0.1}
+  never: {measure: a, over: 1, alpha: 0.0000001}
+"""
+    )
+    found = problems(text)
+    for line, key, words in (
+        (10, "all", "is the name of another budget"),
+        (11, "hard", "is the name of another budget"),
+        (12, "two words", "a name of up to 20 letters, digits and . _ - is needed"),
+        (13, "both", "has over and under; keep one of them"),
+        (14, "loss", "is tested by `test: hb` or `test: wsr`; declare one before the data, since the smaller of two"),
+        (15, "exact.test", "where every loss is 0 or 1, the exact test is sharper"),
+        (16, "order.seed", "goes with `test: wsr`"),
+        (17, "number", "tokens is a number; say from where it counts with `over` or `under`"),
+        (18, "auto.test", "found 'auto'; 'hb' or 'wsr' is allowed; declare one before the data, since the smaller of"),
+        (19, "typo.measur", "unknown key; did you mean measure?"),
+        (20, "never.alpha", "is too near to 0 or 1"),
+    ):
+        (problem,) = [each for each in found if each.startswith(f"g.redline.yaml:{line} risks.{key}: ")]
+        assert words in problem
+    assert len(found) == 12  # and the measure that the typo leaves missing
+
+
+def test_engine_measures_what_it_measures(load, problems):
+    assert load(ENGINE + "risks: {cut: {measure: finished, alpha: 0.1}}\n").risks[0].flag
+    assert load(ENGINE + "risks: {long: {measure: forwards, over: 60, alpha: 0.1}}\n").risks[0].over == 60
+    (problem,) = problems(ENGINE + "risks: {slow: {measure: seconds, over: 2, alpha: 0.1}}\n")
+    assert problem.endswith("the engine does not measure 'seconds'; it knows tokens, forwards, finished")
