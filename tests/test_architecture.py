@@ -44,6 +44,7 @@ HEAVY = {"numpy", "scipy", "rich", "yaml", "pydantic", "torch", "pandas", "trans
         ("pytest_redline.grid_file", (HEAVY - {"yaml", "pydantic"}) | {"pytest"}),
         ("pytest_redline.serving_file", (HEAVY - {"yaml"}) | {"pytest"}),
         ("pytest_redline.stats.bounded", (HEAVY - {"numpy", "scipy"}) | {"pytest"}),
+        ("pytest_redline.stats.selectors", (HEAVY - {"numpy", "scipy"}) | {"pytest"}),
         ("pytest_redline.stats.risk", (HEAVY - {"numpy", "scipy"}) | {"pytest"}),
         ("pytest_redline.stats.multiplicity", (HEAVY - {"numpy", "scipy"}) | {"pytest"}),
         ("pytest_redline.stats.intervals", (HEAVY - {"numpy", "scipy"}) | {"pytest"}),

@@ -78,7 +78,7 @@ def holm(p: ArrayLike, delta: float, family: Family = HOLM) -> NDArray[np.bool_]
     Parameters
     ----------
     p
-        ``[m]`` p-values of all rows of the grid, the reference included.
+        ``[..., m]`` p-values of all rows of the grid, the reference included; each leading index is a grid of its own.
     delta
         Failure probability of the whole grid, 0 < delta < 1.
     family
@@ -87,14 +87,14 @@ def holm(p: ArrayLike, delta: float, family: Family = HOLM) -> NDArray[np.bool_]
     Returns
     -------
     certified
-        ``[m]`` bool, in the order of p. A p-value equal to its level is certified; equal p-values keep their order,
-        which changes nothing about who is certified.
+        ``[..., m]`` bool, in the order of p. A p-value equal to its level is certified; equal p-values keep their
+        order, which changes nothing about who is certified.
 
     Raises
     ------
     ValueError
-        p is empty, not one-dimensional, NaN or outside [0, 1]; delta outside (0, 1) or NaN; weights that are not one
-        positive finite number for each row, or others below 0 or not finite.
+        p is a single number or has no row; a p-value is NaN or outside [0, 1]; delta outside (0, 1) or NaN; weights
+        that are not one positive finite number for each row, or others below 0 or not finite.
 
     Source: Holm (1979), his weighted procedure included, with the paper's convention that m includes the reference
     (Tables 2 and 17).
@@ -109,10 +109,11 @@ def holm(p: ArrayLike, delta: float, family: Family = HOLM) -> NDArray[np.bool_]
     >>> int(holm(binomial_tail(violations, 1012, 0.10), 0.10).sum())
     7
     """
-    values = _p_values(p)
+    values = _grids(p)
     order, levels = _ladder(values, delta, family)
-    certified = np.empty(values.size, dtype=np.bool_)
-    certified[order] = np.logical_and.accumulate(values[order] <= levels)
+    passes = np.take_along_axis(values, order, axis=-1) <= levels
+    certified = np.empty(values.shape, dtype=np.bool_)
+    np.put_along_axis(certified, order, np.logical_and.accumulate(passes, axis=-1), axis=-1)
     return certified
 
 
@@ -122,7 +123,7 @@ def holm_levels(p: ArrayLike, delta: float, family: Family = HOLM) -> NDArray[np
     Parameters
     ----------
     p, delta, family
-        As in `holm`.
+        As in `holm`, for one grid.
 
     Returns
     -------
@@ -238,8 +239,16 @@ def largest_certified_count(row: int, k: NDArray[np.int64], n: int, alpha: float
 
 def _p_values(p: ArrayLike) -> NDArray[np.float64]:
     """Return p as ``[m]`` float64, refusing what is no list of p-values."""
+    values = _grids(p)
+    if values.ndim != 1:
+        raise ValueError(f"p has shape {values.shape}; one p-value for each of m >= 1 rows is needed")
+    return values
+
+
+def _grids(p: ArrayLike) -> NDArray[np.float64]:
+    """Return p as ``[..., m]`` float64, refusing what are no p-values."""
     values = np.asarray(p, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0:
+    if values.ndim == 0 or values.shape[-1] == 0:
         raise ValueError(f"p has shape {values.shape}; one p-value for each of m >= 1 rows is needed")
     if (outside := ~((values >= 0) & (values <= 1))).any():
         raise ValueError(f"p={float(values[outside][0])!r} is not between 0 and 1")
@@ -258,8 +267,8 @@ def _weights(m: int, family: Family) -> tuple[NDArray[np.float64], float]:
 
 
 def _left(weights: NDArray[np.float64], beside: float) -> NDArray[np.float64]:
-    """Return ``[m]`` the weight of each row and of all after it, and beside the rows."""
-    left: NDArray[np.float64] = np.cumsum(weights[::-1])[::-1] + beside
+    """Return ``[..., m]`` the weight of each row and of all after it, and beside the rows."""
+    left: NDArray[np.float64] = np.cumsum(weights[..., ::-1], axis=-1)[..., ::-1] + beside
     return left
 
 
@@ -270,7 +279,7 @@ def _levels(delta: float, weights: Rates, left: Rates) -> NDArray[np.float64]:
 
 
 def _ladder(p: NDArray[np.float64], delta: float, family: Family) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return ``[m]`` the order of descent, and the levels in that order."""
-    weights, beside = _weights(p.size, family)
-    order = np.argsort(p / weights, kind="stable")
+    """Return ``[..., m]`` the order of descent, and the levels in that order."""
+    weights, beside = _weights(p.shape[-1], family)
+    order = np.argsort(p / weights, axis=-1, kind="stable")
     return order, _levels(delta, weights[order], _left(weights[order], beside))

@@ -149,7 +149,6 @@ def test_one_candidate_is_certified_from_29_prompts():
     ("p", "delta", "says"),
     [
         ([], 0.1, r"shape \(0,\)"),
-        ([[0.1, 0.2]], 0.1, r"shape \(1, 2\)"),
         (0.1, 0.1, r"shape \(\)"),
         ([0.1, float("nan")], 0.1, "p=nan"),
         ([0.1, -0.1], 0.1, r"p=-0\.1"),
@@ -162,6 +161,19 @@ def test_one_candidate_is_certified_from_29_prompts():
 def test_refuses_and_repeats_what_it_was_given(function, p, delta, says):
     with pytest.raises(ValueError, match=says):
         function(p, delta)
+
+
+@pytest.mark.parametrize("function", [holm_levels, lambda p, delta: level_to_meet(0, p, delta)])
+def test_levels_are_of_one_grid(function):
+    with pytest.raises(ValueError, match=r"shape \(1, 2\)"):
+        function([[0.1, 0.2]], 0.1)
+
+
+def test_many_grids_are_judged_as_if_each_were_alone():
+    p = np.random.default_rng(4).random((3, 200, 7)) ** 4
+    alone = [[holm(grid, 0.10).tolist() for grid in block] for block in p]
+    assert holm(p, 0.10).tolist() == alone
+    assert 0 < np.mean(alone) < 1
 
 
 @pytest.mark.parametrize("row", [-1, 2, 0.0])
