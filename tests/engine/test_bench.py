@@ -13,7 +13,7 @@ pytest.importorskip("diffusers", minversion="0.42")
 
 sys.path.append(str(Path(__file__).parents[2]))  # the comparison is no part of what is installed
 
-from engine.bench import against_peers
+from engine.bench import against_peers, device
 from redline_engine.config import ModelSpec
 from redline_engine.models.checkpoint import load
 
@@ -47,3 +47,15 @@ def test_it_prints_its_table(capsys):
     printed = capsys.readouterr().out
     assert printed.count("2/2") == 4
     assert "GFLOP/s" in printed
+
+
+def test_the_script_for_a_gpu_runs_to_its_end_at_toy_size(capsys):
+    assert device.main(["--device", "cpu", "--no-tests"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "toy size" in line]
+    assert len(rows) == sum(len(kind.open_blocks) for kind in device.KINDS) * len(device.BATCHES)
+    assert all(float(row.split()[-1]) > 0 for row in rows)
+
+
+def test_the_script_for_a_gpu_names_what_it_had_no_time_for(capsys):
+    assert device.main(["--device", "cpu", "--no-tests", "--minutes", "0"]) == 0
+    assert capsys.readouterr().out.count("left out") == sum(len(kind.open_blocks) for kind in device.KINDS) * 3

@@ -1,0 +1,214 @@
+"""A machine with a GPU, tried in under ten minutes: python -m engine.bench.device
+
+Runs ``pytest tests/gpu``, then times steps of models with the sizes of published ones and random weights, at batch 1, 8
+and 32, beside the time that the machine's own limits leave:
+
+- *bytes*: the weights that a step reads (of a mixture of experts those that its rows reach), and the keys and values
+  of the cached blocks, over the rate at which this device copies memory;
+- *operations*: the multiplications and additions of the linear layers and of attention, over the rate at which this
+  device multiplies matrices in the same type.
+
+A step cannot take less than the larger of the two. A *step* is one call of the model's ``forward``, as the engine makes
+it: it lays out the batch, runs the network, and brings tokens and confidences to the host. Every row of the running set
+is a masked one, so each step proposes a token for each of them.
+
+Without a CUDA device it runs on the CPU, at toy size, to show that it runs to its end; its numbers mean nothing there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from redline_engine.models.base import Model, ModelInfo, Query, Store
+from redline_engine.models.sdar import SdarModel, SdarNetwork, SdarShape
+
+ROOT = Path(__file__).parents[2]
+B = 32  # block size of the checkpoints that the paper served
+BATCHES = (1, 8, 32)
+CACHED_BLOCKS = 16  # 512 tokens before the running set
+WARM, LEAST, SECONDS = 3, 5, 3.0  # steps that are not counted; steps, and seconds, that are
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model to time: its shape, and how many blocks are open at a time."""
+
+    name: str
+    shape: SdarShape
+    open_blocks: tuple[int, ...]
+
+    @property
+    def toy(self) -> Kind:
+        """The same at a size that any CPU runs."""
+        small = replace(
+            self.shape, vocab_size=500, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        )  # fmt: skip
+        return replace(self, name=f"{self.name}, toy size", shape=small)
+
+
+KINDS = (Kind("SDAR-8B-like", SdarShape(151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6), (1, 4)),)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device can do: bytes moved and operations done per second."""
+
+    bytes: float
+    operations: float
+
+
+def timed(work: Callable[[], Any], device: torch.device, seconds: float) -> list[float]:
+    """Seconds of each of several runs, waiting for the device; the first ones are not counted."""
+    taken: list[float] = []
+    stop = time.perf_counter() + seconds
+    for number in itertools.count():
+        _wait(device)
+        begin = time.perf_counter()
+        work()
+        _wait(device)
+        if number >= WARM:
+            taken.append(time.perf_counter() - begin)
+        if len(taken) >= LEAST and time.perf_counter() > stop:
+            return taken
+    raise AssertionError
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure_limits(device: torch.device, dtype: torch.dtype, seconds: float) -> Limits:
+    """Copy much memory (bytes read and written count) and multiply large matrices; the best run of each."""
+    large = device.type == "cuda"
+    source = torch.zeros(2**30 if large else 2**24, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    side = 8192 if large else 512
+    left, right = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
+    with torch.inference_mode():
+        copying = min(timed(lambda: target.copy_(source), device, seconds))
+        multiplying = min(timed(lambda: left @ right, device, seconds))
+    return Limits(2 * source.numel() / copying, 2 * side**3 / multiplying)
+
+
+def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> SdarModel:
+    """Random weights of the standard deviation that trained ones start from, made on the device."""
+    with torch.device("meta"):
+        network = SdarNetwork(kind.shape)
+    network = network.to(dtype).to_empty(device=device).requires_grad_(False)
+    for parameter in network.parameters():
+        if parameter.ndim == 1:
+            parameter.fill_(1)
+        else:
+            parameter.normal_(std=0.02)
+    vocabulary = kind.shape.vocab_size
+    return SdarModel(network, ModelInfo(vocabulary, vocabulary - 1, (vocabulary - 2,), B, 32768))
+
+
+def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
+    """Prompts of `CACHED_BLOCKS` blocks, prefilled; then, for each, a state with masked blocks behind them."""
+    generator = np.random.default_rng(0)
+    pages = itertools.count()
+    queries = []
+    for _ in range(batch):
+        prompt = generator.integers(0, model.info.vocab_size - 2, CACHED_BLOCKS * B).astype(np.int32)
+        stores = tuple(Store(block, next(pages)) for block in range(CACHED_BLOCKS))
+        (answer,) = model.forward(B, [Query(prompt, (), stores, np.zeros(0, np.int64), None, np.zeros(0))])
+        assert not answer.problem, answer.problem
+        tokens = np.concatenate([prompt, np.full(open_blocks * B, model.info.mask_id, np.int32)])
+        positions = np.arange(len(prompt), len(tokens))
+        queries.append(Query(tokens, tuple(store.page for store in stores), (), positions, None, np.zeros(0)))
+    return queries
+
+
+def floor(model: SdarModel, kind: Kind, limits: Limits, batch: int, rows: int) -> tuple[float, float]:
+    """Seconds that the bytes, and that the operations, of a step take at the device's limits."""
+    shape, network = kind.shape, model.network
+    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    size = network.embed.weight.element_size()
+    weights = sum(_bytes(linear.weight) for linear in linears)
+    past = CACHED_BLOCKS * B
+    cached = 2 * shape.num_hidden_layers * past * shape.num_key_value_heads * shape.head_dim * size
+    products = sum(linear.weight.numel() for linear in linears)
+    seen = past + rows
+    attention = 2 * shape.num_hidden_layers * seen * shape.num_attention_heads * shape.head_dim
+    return (weights + batch * cached) / limits.bytes, 2 * batch * rows * (products + attention) / limits.operations
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadline: float) -> Iterator[str]:
+    """Lines of the table; what is not begun before the deadline (of ``time.monotonic``) is named and left out."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    limits = measure_limits(device, dtype, seconds)
+    yield (
+        f"limits measured: {limits.bytes / 1e9:,.0f} GB/s copied, {limits.operations / 1e12:,.2f} Tflop/s in "
+        f"{str(dtype).removeprefix('torch.')}"
+    )
+    yield ""
+    yield (
+        f"{'model':28}{'open':>5}{'batch':>6}{'rows':>6}{'step ms':>9}{'lowest':>8}"
+        f"{'bytes ms':>9}{'ops ms':>8}{'step/floor':>11}"
+    )
+    for kind in kinds:
+        model = None
+        for open_blocks, batch in itertools.product(kind.open_blocks, BATCHES):
+            if time.monotonic() > deadline:
+                yield f"{kind.name:28}{open_blocks:5}{batch:6}  left out: the time was over"
+                continue
+            model = model or random_model(kind, device, dtype)
+            queries = states(model, batch, open_blocks)
+            taken = timed(lambda model=model, queries=queries: model.forward(B, queries), device, seconds)  # type: ignore[misc]
+            of_bytes, of_operations = floor(model, kind, limits, batch, open_blocks * B)
+            yield (
+                f"{kind.name:28}{open_blocks:5}{batch:6}{batch * open_blocks * B:6}{1e3 * median(taken):9.2f}"
+                f"{1e3 * min(taken):8.2f}{1e3 * of_bytes:9.3f}{1e3 * of_operations:8.3f}"
+                f"{median(taken) / max(of_bytes, of_operations):11.2f}"
+            )
+        del model
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests, then print the table; 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--device", default="auto", help="a PyTorch device; auto: CUDA where there is one, else the CPU"
+    )
+    parser.add_argument("--minutes", type=float, default=9, help="begin nothing new after this many")
+    parser.add_argument("--no-tests", action="store_true", help="only the table")
+    asked = parser.parse_args(arguments)
+    deadline = time.monotonic() + 60 * asked.minutes
+    cuda = torch.cuda.is_available()
+    device = torch.device(("cuda" if cuda else "cpu") if asked.device == "auto" else asked.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    print(f"{name}, torch {torch.__version__}", flush=True)
+    status = 0
+    if not asked.no_tests:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    toy = device.type != "cuda"
+    for line in measure([kind.toy if toy else kind for kind in KINDS], device, 0.05 if toy else SECONDS, deadline):
+        print(line, flush=True)
+    return int(status != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
