@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from redline_engine.models.base import Model, ModelInfo, Query, Store
+from redline_engine.models.experts import ExpertShape, GroupedLinear, Router
 from redline_engine.models.sdar import SdarModel, SdarNetwork, SdarShape
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +54,24 @@ class Kind:
     @property
     def toy(self) -> Kind:
         """The same at a size that any CPU runs."""
+        experts = self.shape.experts
         small = replace(
             self.shape, vocab_size=500, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-            num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=16, rotary_dim=8,
+            experts=experts and replace(experts, num_experts=16, n_group=4, topk_group=2, num_experts_per_tok=4,
+                                        moe_intermediate_size=32, shared_intermediate_size=32),
         )  # fmt: skip
         return replace(self, name=f"{self.name}, toy size", shape=small)
 
 
-KINDS = (Kind("SDAR-8B-like", SdarShape(151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6), (1, 4)),)
+_MINI = ExpertShape(
+    num_experts=256, num_experts_per_tok=8, moe_intermediate_size=512, norm_topk_prob=True, dense_layers=frozenset({0}),
+    sigmoid=True, expert_bias=True, n_group=8, topk_group=4, routed_scaling_factor=2.5, shared_intermediate_size=512,
+)  # fmt: skip
+KINDS = (
+    Kind("SDAR-8B-like", SdarShape(151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6), (1, 4)),
+    Kind("LLaDA2-mini-like", SdarShape(157184, 2048, 5120, 20, 16, 4, 128, 1e-6, 6e5, 64, _MINI), (1, 2)),
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,8 @@ def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> SdarMo
     with torch.device("meta"):
         network = SdarNetwork(kind.shape)
     network = network.to(dtype).to_empty(device=device).requires_grad_(False)
+    for router in [module for module in network.modules() if isinstance(module, Router)]:
+        router.float()  # as it is loaded
     for parameter in network.parameters():
         if parameter.ndim == 1:
             parameter.fill_(1)
@@ -135,18 +148,33 @@ def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
     return queries
 
 
-def floor(model: SdarModel, kind: Kind, limits: Limits, batch: int, rows: int) -> tuple[float, float]:
+def reached(model: SdarModel, queries: Sequence[Query]) -> list[int]:
+    """Experts that a step reaches, in each layer that has a mixture."""
+    found: list[int] = []
+    routers = [module for module in model.network.modules() if isinstance(module, Router)]
+    handles = [each.register_forward_hook(lambda _, __, said: found.append(len(said[1].unique()))) for each in routers]
+    model.forward(B, queries)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def floor(model: SdarModel, limits: Limits, queries: Sequence[Query]) -> tuple[float, float]:
     """Seconds that the bytes, and that the operations, of a step take at the device's limits."""
-    shape, network = kind.shape, model.network
-    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    size = network.embed.weight.element_size()
-    weights = sum(_bytes(linear.weight) for linear in linears)
-    past = CACHED_BLOCKS * B
-    cached = 2 * shape.num_hidden_layers * past * shape.num_key_value_heads * shape.head_dim * size
-    products = sum(linear.weight.numel() for linear in linears)
-    seen = past + rows
-    attention = 2 * shape.num_hidden_layers * seen * shape.num_attention_heads * shape.head_dim
-    return (weights + batch * cached) / limits.bytes, 2 * batch * rows * (products + attention) / limits.operations
+    shape, network = model.network.shape, model.network
+    rows, past = len(queries) * len(queries[0].positions), CACHED_BLOCKS * B
+    linears = [module.weight for module in network.modules() if isinstance(module, nn.Linear)]
+    cached = 2 * len(queries) * past * shape.num_key_value_heads * shape.head_dim * shape.num_hidden_layers
+    moved = (sum(weight.numel() for weight in linears) + cached) * network.embed.weight.element_size()
+    attention = 2 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
+    products = sum(weight.numel() for weight in linears) + attention * (past + len(queries[0].positions))
+    mixtures = [module.weight for module in network.modules() if isinstance(module, GroupedLinear)]
+    if shape.experts is not None:
+        for layer, experts in enumerate(reached(model, queries)):
+            for weight in mixtures[2 * layer : 2 * layer + 2]:  # into the experts, and out of them
+                moved += experts * _bytes(weight[0])
+                products += shape.experts.num_experts_per_tok * weight[0].numel()
+    return moved / limits.bytes, 2 * rows * products / limits.operations
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -175,7 +203,7 @@ def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadlin
             model = model or random_model(kind, device, dtype)
             queries = states(model, batch, open_blocks)
             taken = timed(lambda model=model, queries=queries: model.forward(B, queries), device, seconds)  # type: ignore[misc]
-            of_bytes, of_operations = floor(model, kind, limits, batch, open_blocks * B)
+            of_bytes, of_operations = floor(model, limits, queries)
             yield (
                 f"{kind.name:28}{open_blocks:5}{batch:6}{batch * open_blocks * B:6}{1e3 * median(taken):9.2f}"
                 f"{1e3 * min(taken):8.2f}{1e3 * of_bytes:9.3f}{1e3 * of_operations:8.3f}"
