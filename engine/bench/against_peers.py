@@ -255,9 +255,9 @@ def split_time(model: SdarModel, prompts: Sequence[list[int]], batch_size: int) 
         for owner, name, part in [
             *((linear, "forward", "linear layers (matmuls)") for linear in linears),
             (nn.functional, "scaled_dot_product_attention", "attention: kernel"),
-            *((layer.attention, "forward", "attention: pages, padding, rotation, norms") for layer in network.layers),
+            *((layer.attention, "forward", "attention: pages, rotation, norms") for layer in network.layers),
             (model, "forward", "network: MLP activation, norms, residuals, answers"),
-            (model, "pack", "packing the batch"),
+            (sdar, "pack", "packing the batch"),
             (sdar, "propose", "proposals (softmax, argmax)"),
             (Walkers, "advance", "acceptance and walkers"),
             (Walkers, "stances", "acceptance and walkers"),

@@ -4,7 +4,7 @@ A prompt is submitted with all configurations that shall decode it. Each becomes
 stand in the same decode state (`states.py`) share one forward. `Engine.step` is the whole loop::
 
     collect   admit prompts while there is room, and gather the states that some walker stands on and nobody has run
-    forward   run them in batches of one block size and like length; prefills run beside decodes
+    forward   run them in one batch for each block size, prefills beside decodes
     accept    give every walker on an answered state its answer; it judges and takes a step (`accept.py`, `walker.py`)
     advance   place it on its next state; if that one was answered before, it goes on at once, for free
     release   hand out finished replies; a prompt's states and pages go with its last walker
@@ -220,16 +220,11 @@ class Engine:
         return state
 
     def _forward(self, states: Sequence[State]) -> None:
-        """Ask the model for the states, those of a block size and of like length together.
-
-        Attention pads a batch to its longest query, so one prefill would make every decode compute as many rows.
-        """
-        batches: dict[tuple[int, int], list[tuple[State, Query]]] = {}
+        """Ask the model for the states, those of a block size together."""
+        batches: dict[int, list[tuple[State, Query]]] = {}
         for state in states:
-            query, size = state.book.query(state), state.book.block_size
-            blocks = len(query.tokens) // size - len(query.pages)
-            batches.setdefault((size, blocks.bit_length()), []).append((state, query))
-        for (size, _), batch in batches.items():
+            batches.setdefault(state.book.block_size, []).append((state, state.book.query(state)))
+        for size, batch in batches.items():
             answers = self.model.forward(size, [query for _, query in batch])
             for (state, _), answer in zip(batch, answers, strict=True):
                 state.answer = answer

@@ -110,8 +110,7 @@ def logits(model):
     tokens = np.array([5, 6, 7, 8, 9, 10, MASK, MASK], np.int32)
     query = Query(tokens, (), (), np.arange(8), None, np.zeros(0))
     with torch.inference_mode():
-        packed = model.pack(B, [query])
-        return model.logits(model.network.hidden(packed, model._cache(B, [query])))
+        return model.logits(model.hidden(B, [query]))
 
 
 def kept_layers(model):

@@ -33,8 +33,7 @@ def model(checkpoint):
 
 def engine_logits(model, queries, block_size=B):
     with torch.inference_mode():
-        packed = model.pack(block_size, queries)
-        return model.logits(model.network.hidden(packed, model._cache(block_size, queries)))
+        return model.logits(model.hidden(block_size, queries))
 
 
 def ask(tokens, pages=(), stores=()):

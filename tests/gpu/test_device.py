@@ -77,8 +77,7 @@ def ask(tokens, pages=(), stores=()):
 
 def logits(model, queries, block_size=B):
     with torch.inference_mode():
-        packed = model.pack(block_size, queries)
-        rows = model.logits(model.network.hidden(packed, model._cache(block_size, queries)))
+        rows = model.logits(model.hidden(block_size, queries))
     assert rows.device.type == model.device.type
     return rows.float().cpu().clone()  # one that may be changed outside inference mode
 

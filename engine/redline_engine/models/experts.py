@@ -160,7 +160,7 @@ class ExpertMlp(nn.Module):
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """Gate and value, side by side in the last dimension, to their gated product."""
+    """Gate and value, side by side in the last dimension, to their gated product; the gate is overwritten."""
     gate, up = gate_up.chunk(2, dim=-1)
-    product: Tensor = functional.silu(gate) * up
+    product: Tensor = functional.silu(gate, inplace=True).mul_(up)
     return product

@@ -1,18 +1,24 @@
-"""Laying out a batch of unequal queries: packed rows, padded attention, and where both lie.
+"""Laying out a batch of unequal queries: packed rows, groups that attend together, and where keys and values lie.
 
-The rows of all queries are *packed* into one matrix for everything that works row by row; only attention pads them to
-a rectangle, keys of committed pages first. Place 0 of a cache stays zero and fills up the pages of shorter queries: a
-masked key still multiplies its value by 0, so whatever stands there must be finite. Page p lies at place p + 1.
+The rows of all queries are *packed* into one matrix for everything that works row by row. Queries run whole blocks, so
+keys and values are kept, found and gathered by the block. Only attention needs a rectangle: consecutive queries that
+run equally many blocks form a *group*, whose cached blocks are padded to those of the longest.
 
-Letters: ``T`` packed rows, ``b`` queries, ``R`` rows of the longest query, ``C`` cached positions of the longest,
-``P`` pages of it, ``B`` block size, ``D`` head size.
+Blocks lie at *places* of a cache. Place 0 stays zero and fills up the cached blocks of shorter queries: a masked key
+still multiplies its value by 0, so whatever stands there must be finite. Page p lies at place p + 1. Blocks that are
+run and not kept lie at the last places, where the next batch overwrites them.
+
+Letters: ``T`` packed rows, ``N`` blocks that each query of a group runs, ``P`` cached blocks of its longest, ``b``
+queries of a group, ``R = N B`` rows of one, ``C = (N + P) B`` positions that it may look at, ``B`` block size, ``L``
+layers, ``K`` key-value heads, ``D`` head size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, groupby
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +27,29 @@ from torch import Tensor
 
 from redline_engine.models.base import Query
 
+GATHERED = 2**18  # positions times key-value elements of a group: as many as a core's own cache holds
+
+
+class Group(NamedTuple):
+    """Consecutive queries that attend together.
+
+    Parameters
+    ----------
+    rows
+        Their packed rows, ``b R`` of them.
+    queries
+        ``b``.
+    places
+        ``[b (N + P)]`` where each query's blocks lie, those that are run first; padded with 0.
+    bias
+        ``[b or 1, 1, R or 1, C]``, minus infinity where a row must not look; None where every row sees everything.
+    """
+
+    rows: slice
+    queries: int
+    places: Tensor
+    bias: Tensor | None
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -28,92 +57,152 @@ class Packed:
 
     Parameters
     ----------
-    ids, cos, sin
-        ``[T]`` tokens; ``[T, 1, D]`` rotary factors.
-    slots
-        ``[T]`` place of each packed row in the padded ``b * R`` rows.
-    shape
-        ``(b, R)``.
-    pages
-        ``[b, P]`` places of the cached blocks in the cache, padded with 0.
-    mask
-        ``[b, 1, R, C + R]`` bool, true where a row may look.
-    store_rows, store_pages
-        ``[s, B]`` packed rows of the blocks to keep, and ``[s]`` their places in the cache.
+    ids, positions
+        ``[T]`` tokens and where they stand.
+    places
+        ``[T / B]`` where the keys and values of the blocks that are run are put.
+    groups
+        Of all queries, in order.
     asked
         ``[n]`` packed rows of the masked positions.
     """
 
     ids: Tensor
-    cos: Tensor
-    sin: Tensor
-    slots: Tensor
-    shape: tuple[int, int]
-    pages: Tensor
-    mask: Tensor
-    store_rows: Tensor
-    store_pages: Tensor
+    positions: Tensor
+    places: Tensor
+    groups: list[Group]
     asked: Tensor
 
-    def pad(self, rows: Tensor) -> Tensor:
-        """Spread packed rows ``[T, ...]`` to ``[b, R, ...]``, zeros where a query has no row."""
-        batch, longest = self.shape
-        padded = rows.new_zeros(batch * longest, *rows.shape[1:])
-        padded[self.slots] = rows
-        return padded.view(batch, longest, *rows.shape[1:])
 
-
-def pack(block_size: int, queries: Sequence[Query], frequencies: Tensor, dtype: torch.dtype) -> Packed:
-    """Lay out a batch of queries.
+class PageCache:
+    """Keys and values of the blocks of one size.
 
     Parameters
     ----------
-    block_size, queries
-        As `redline_engine.models.base.Model.forward` takes them.
-    frequencies
-        ``[D / 2]`` float32 rotary frequencies, on the device to compute on.
-    dtype
-        Type of the rotary factors.
+    layers, block_size, heads, head_dim
+        ``L``, ``B``, ``2 K`` and ``D``.
+    dtype, device
+        Of the keys and values.
+
+    Attributes
+    ----------
+    kept
+        ``[L, places, B, 2 K, D]``, key heads before value heads.
     """
 
-    def put(array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(frequencies.device)
+    def __init__(
+        self, layers: int, block_size: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.kept = torch.zeros(layers, 1, block_size, heads, head_dim, dtype=dtype, device=device)
+        self._pages = 0
 
-    starts = np.array([len(query.pages) * block_size for query in queries])
-    lengths = np.array([len(query.tokens) for query in queries]) - starts
-    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])  # first packed row of each query
-    batch, longest, cached = len(queries), int(lengths.max()), int(starts.max())
-    column = np.arange(int(lengths.sum())) - np.repeat(offsets, lengths)
-    ids = np.concatenate([query.tokens[start:] for query, start in zip(queries, starts, strict=True)])
-    pages = np.zeros((batch, cached // block_size), np.int64)
-    for row, query in zip(pages, queries, strict=True):
-        row[: len(query.pages)] = np.add(query.pages, 1)
-    moved = offsets - starts  # packed row minus position
-    stores = [
-        (store.block * block_size + shift, store.page)
-        for query, shift in zip(queries, moved.tolist(), strict=True)
-        for store in query.stores
-    ]
-    first = np.array([row for row, _ in stores], np.int64).reshape(-1, 1)
-    asked = np.concatenate([query.positions + shift for query, shift in zip(queries, moved, strict=True)])
+    def reserve(self, queries: Sequence[Query], blocks: int) -> int:
+        """Make room for the pages that are to be stored and `blocks` others; returns the first place of these.
 
-    block = np.arange(longest) // block_size
-    sees_past = np.arange(cached) < starts[:, None]  # [b, C]
-    exists = np.arange(longest) < lengths[:, None]  # [b, R]
-    sees_fresh = (block <= block[:, None]) & exists[:, None, :]  # [b, R, R]
-    mask = np.concatenate([np.repeat(sees_past[:, None], longest, axis=1), sees_fresh], axis=2)[:, None]
+        The room is doubled when it ends.
+        """
+        pages = max((store.page for query in queries for store in query.stores), default=-1) + 1
+        self._pages = max(self._pages, pages)
+        have, needed = self.kept.shape[1], 1 + self._pages + blocks
+        if needed > have:
+            grown = self.kept.new_zeros(len(self.kept), max(needed, 2 * have), *self.kept.shape[2:])
+            grown[:, :have] = self.kept
+            self.kept = grown
+        return self.kept.shape[1] - blocks
 
-    positions = put(np.repeat(starts, lengths) + column)
-    angles = (positions[:, None].float() * frequencies).repeat(1, 2)[:, None]  # [T, 1, D]
+
+def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
+    """Lay out a batch of queries, and make room in the cache.
+
+    Queries are grouped as they come: those that run equally many blocks should stand together, and among them those
+    with about equally many pages.
+    """
+    device, dtype = cache.kept.device, cache.kept.dtype
+    past = [len(query.pages) for query in queries]
+    runs = [len(query.tokens) // block_size - cached for query, cached in zip(queries, past, strict=True)]
+    fresh = _fresh_places(queries, past, runs, cache)
+    starts = np.array(past) * block_size
+    lengths = np.array(runs) * block_size
+    moved = np.cumsum(lengths) - lengths - starts  # packed row minus position
+    positions = np.arange(int(lengths.sum())) - np.repeat(moved, lengths)
+    ids = np.concatenate([query.tokens[start:] for query, start in zip(queries, starts.tolist(), strict=True)])
+    asked = np.concatenate([query.positions for query in queries])
+    asked += np.repeat(moved, [len(query.positions) for query in queries])
+    groups, first, row = [], 0, 0
+    most = max(1, GATHERED // cache.kept[0, 0].numel())
+    for last in _ends(past, runs, most):
+        chosen = slice(first, last)
+        places = [
+            [*new, *(page + 1 for page in query.pages)]
+            for new, query in zip(fresh[chosen], queries[chosen], strict=True)
+        ]
+        longest = max(map(len, places))
+        padded = np.array([each + [0] * (longest - len(each)) for each in places])
+        bias = _bias(block_size, runs[first], np.array(past[chosen]), longest, dtype)
+        rows = slice(row, row + (last - first) * runs[first] * block_size)
+        groups.append(
+            Group(
+                rows,
+                last - first,
+                torch.from_numpy(padded.reshape(-1)).to(device),
+                None if bias is None else bias.to(device),
+            )
+        )
+        first, row = last, rows.stop
     return Packed(
-        ids=put(ids.astype(np.int64)),
-        cos=angles.cos().to(dtype),
-        sin=angles.sin().to(dtype),
-        slots=put(np.repeat(np.arange(batch) * longest, lengths) + column),
-        shape=(batch, longest),
-        pages=put(pages),
-        mask=put(mask),
-        store_rows=put(first + np.arange(block_size)),
-        store_pages=put(np.array([page + 1 for _, page in stores], np.int64)),
-        asked=put(asked),
+        ids=torch.from_numpy(ids).to(device),
+        positions=torch.from_numpy(positions).to(device),
+        places=torch.from_numpy(np.array(list(chain.from_iterable(fresh)))).to(device),
+        groups=groups,
+        asked=torch.from_numpy(asked).to(device),
     )
+
+
+def _fresh_places(
+    queries: Sequence[Query], past: Sequence[int], runs: Sequence[int], cache: PageCache
+) -> list[list[int]]:
+    """Places of the blocks that each query runs: of its page if it is to be stored, else one of the last."""
+    spare = iter(range(cache.reserve(queries, sum(runs)), cache.kept.shape[1]))
+    places = []
+    for query, cached, run in zip(queries, past, runs, strict=True):
+        pages = dict(query.stores)
+        places.append(
+            [pages[block] + 1 if block in pages else next(spare) for block in range(cached, cached + run)]
+            if pages
+            else [next(spare) for _ in range(run)]
+        )
+    return places
+
+
+def _ends(past: Sequence[int], runs: Sequence[int], most: int) -> list[int]:
+    """One past the last query of each group: they run equally many blocks and gather at most `most`, padding included.
+
+    A single query may gather more.
+    """
+    ends = []
+    number = 0
+    for run, group in groupby(runs):
+        first, widest = number, 0
+        for _ in group:
+            widest = max(widest, past[number])
+            if number > first and (number + 1 - first) * (run + widest) > most:
+                ends.append(number)
+                first, widest = number, past[number]
+            number += 1
+        ends.append(number)
+    return ends
+
+
+def _bias(block_size: int, run: int, past: NDArray[np.int64], blocks: int, dtype: torch.dtype) -> Tensor | None:
+    """Return the bias of a group whose queries run `run` blocks and look at up to `blocks`; see `Group`."""
+    padded = bool((past + run < blocks).any())
+    if run == 1 and not padded:
+        return None
+    column = np.arange(blocks)
+    sees = (column <= np.arange(run)[:, None]) | (column >= run)  # [N, N + P]
+    seen = sees[None] & (column < past[:, None] + run)[:, None] if padded else sees[None]
+    seen = seen.repeat(block_size, axis=2)
+    if run > 1:
+        seen = seen.repeat(block_size, axis=1)
+    bias = torch.zeros(seen.shape, dtype=dtype)
+    return bias.masked_fill_(torch.from_numpy(~seen), -torch.inf)[:, None]

@@ -34,7 +34,7 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
     Parameters
     ----------
     logits
-        ``[n, V]`` of any floating type; not changed.
+        ``[n, V]`` of any floating type; those of the mask are overwritten.
     mask_id
         Excluded before the softmax.
     sampling
@@ -44,18 +44,12 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
     uniforms
         ``[n]`` float64 in [0, 1); read if sampling.
     """
-    finite = torch.isfinite(logits).all(dim=1)
-    scores = logits.float().clone()
+    finite = logits.sum(dim=1).abs() < torch.inf  # one bad logit spoils the sum
+    scores = logits.float()
     scores[:, mask_id] = -torch.inf
-    if sampling is None:
-        # argmax promises no particular index among equals, so the lowest is asked for by name; a row of NaN has none
-        ids = torch.arange(scores.shape[1], device=scores.device)
-        is_best = scores == scores.amax(dim=1, keepdim=True)
-        tokens = torch.where(is_best, ids, scores.shape[1] - 1).amin(dim=1)
-    else:
-        tokens = _draw(scores, sampling, uniforms)
-    chosen = scores.gather(1, tokens[:, None])[:, 0]
-    return Proposal(tokens, (chosen - scores.logsumexp(dim=1)).exp(), finite)
+    tokens = scores.argmax(dim=1) if sampling is None else _draw(scores, sampling, uniforms)  # the first of equals
+    confidence = torch.softmax(scores, dim=1).gather(1, tokens[:, None])[:, 0]
+    return Proposal(tokens, confidence, finite)
 
 
 def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
