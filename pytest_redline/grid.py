@@ -54,8 +54,9 @@ class RecordedSource:
     line: int = 0
 
 
-MODEL_KNOBS = ("checkpoint", "dtype", "weights")  # knobs of a configuration that choose the model, not how it decodes
-LOAD_KNOBS = (*MODEL_KNOBS, "batch_size")  # what stands in a configuration's knobs beside how it decodes
+# Knobs of a configuration that choose the model, not how it decodes; and all that stand beside how it decodes.
+MODEL_KNOBS = ("checkpoint", "dtype", "weights", "template", "mask_id", "end_ids")
+LOAD_KNOBS = (*MODEL_KNOBS, "batch_size")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class EngineSource:
     batch_size: int
     defaults: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
+    template: str | None = None
+    mask_id: int | None = None
+    end_ids: list[int] | None = None
 
     def model_of(self, knobs: Mapping[str, Any]) -> ModelSpec:
         """Model that a configuration with these knobs runs, as the grid names it; equal models have equal specs."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pytest_redline.checkpoint_rules import decided_by_checkpoint
 from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_risks
 from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
@@ -87,7 +88,7 @@ class Rules:
         self.risks = declared_risks(self.complaints, model, {*ENGINE_MEASURES[:2], *(cost.measures if cost else ())})
         source, grader, origin = self.source(model, configurations, cost)
         if isinstance(source, EngineSource):
-            configurations = self.effective(source, configurations)
+            configurations = self.effective(source, configurations, model.grade)
         self.check_equal_knobs(configurations)
         serving = self.serving(model, configurations)
         if model.groups and "all" in model.groups.alpha:
@@ -334,13 +335,18 @@ class Rules:
             written.batch_size,
             dict(written.__pydantic_extra__ or {}),
             written.weights,
+            written.template,
+            written.mask_id,
+            written.end_ids,
         )
         self.knobs({}, source.defaults, ("source", "engine"))
         self.model(source, {}, ("source", "engine"))
         grader = GRADERS[model.grade].stated if model.grade in GRADERS else ""
         return source, grader, model.prompts.file.rpartition("/")[2] if model.prompts else ""
 
-    def effective(self, source: EngineSource, configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+    def effective(
+        self, source: EngineSource, configurations: tuple[Configuration, ...], grade: str | None
+    ) -> tuple[Configuration, ...]:
         """Configurations with every knob that the engine will read, at the value it will have."""
         rows = []
         for each in configurations:
@@ -351,8 +357,18 @@ class Rules:
             if spec is not None:
                 used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
             if knobs is not None:
-                read = {name: value for name, value in knobs.effective().items() if value is not None}
-                used |= {name: list(value) if isinstance(value, tuple) else value for name, value in read.items()}
+                used |= knobs.effective()
+            if spec is not None and knobs is not None:
+                directory = self.folder / spec.checkpoint
+                decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
+                used |= decided
+                if problem:
+                    self.complain(("configurations", each.label, "template"), problem, each.line)
+            used = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in used.items()
+                if value is not None
+            }
             rows.append(replace(each, knobs=used))
         return tuple(rows)
 

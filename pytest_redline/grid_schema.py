@@ -142,6 +142,17 @@ class EngineModel(BaseModel):
     weights: Literal["float32", "bfloat16", "int8", "int4"] | None = Field(
         None, description="Precision in which the linear layers' weights are kept; as dtype by default."
     )
+    template: Literal["none", "sdar-chat", "sdar-math", "llada2-chat", "llada2-math"] | None = Field(
+        None,
+        description="Turns that are put around each prompt. By default that of the checkpoint's family for the grader, "
+        "if the checkpoint holds a chat template; else none.",
+    )
+    mask_id: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Token at an unresolved position, where the checkpoint's files do not say it."
+    )
+    end_ids: list[Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="Tokens that end a reply, where the checkpoint's files do not say them."
+    )
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(256, description="Decode states in one forward pass.")
 
 
@@ -235,7 +246,7 @@ class GridModel(_Closed):
         None, description="What the prompts were drawn from; the promise is made about it and nothing else."
     )
     prompts: PromptsModel | None = None
-    grade: Text | None = Field(None, description="Grader of served answers: math.")
+    grade: Text | None = Field(None, description="Grader of served answers: math or boxed.")
     alpha: Probability | None = Field(None, description="Risk budget, fixed before the data.")
     delta: Probability | None = Field(None, description="Failure probability over the whole grid; 0.1 by default.")
     cost: Cost | None = None

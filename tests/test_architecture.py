@@ -123,7 +123,18 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "grid_schema": set(),
     "complaints": {"errors", "grid_schema", "located_yaml", "paths"},
     "grid_file": {"claim_rules", "complaints", "grid", "grid_rules", "grid_schema", "located_yaml", "text"},
-    "grid_rules": {"claim_rules", "claims", "complaints", "grading", "grid", "grid_schema", "labels", "serving_file"},
+    "grid_rules": {
+        "checkpoint_rules",
+        "claim_rules",
+        "claims",
+        "complaints",
+        "grading",
+        "grid",
+        "grid_schema",
+        "labels",
+        "serving_file",
+    },
+    "checkpoint_rules": set(),
     "serving_file": {"grid", "located_yaml", "paths"},
 }
 KNOWS_PYTEST = {"plugin", "options", "session", "items", "publish"}

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
+from redline_engine.templates import TEMPLATES
+
 Schedule = Literal["threshold", "count", "steps"]
 Dtype = Literal["float32", "bfloat16"]
 Weights = Literal["float32", "bfloat16", "int8", "int4"]
@@ -136,6 +138,9 @@ class ModelSpec(_Validated):
     end_ids
         Tokens that end a reply. None: ``eos_token_id`` of ``generation_config.json``, else of ``config.json``, and
         the tokenizer's special tokens ``<|im_end|>``, ``<|role_end|>`` and ``</s>``.
+    template
+        Name of the `redline_engine.templates.Template` that text prompts are put into; None: as they are. Part of what
+        decides an answer, though loading does not read it.
     weights
         Precision in which the weights of the linear layers are kept, "float32", "bfloat16", "int8" or "int4"; the
         arithmetic is that of ``dtype``, to whose values int8 and int4 are rounded. None: as ``dtype``, and never wider.
@@ -148,6 +153,7 @@ class ModelSpec(_Validated):
     mask_id: int | None = None
     end_ids: tuple[int, ...] | None = None
     weights: Weights | None = None
+    template: str | None = None
 
     _rules: ClassVar[Mapping[str, _Rule]] = {
         "checkpoint": _TEXT,
@@ -157,6 +163,7 @@ class ModelSpec(_Validated):
         "mask_id": _whole(0, optional=True),
         "end_ids": _TOKENS._replace(optional=True),
         "weights": _choice("float32", "bfloat16", "int8", "int4")._replace(optional=True),
+        "template": _choice(*TEMPLATES)._replace(optional=True),
     }
 
     def __post_init__(self) -> None:

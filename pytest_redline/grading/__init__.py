@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pytest_redline.grading import math
+from pytest_redline.grading import boxed, math
 
 
 class Grade(NamedTuple):
@@ -33,4 +33,10 @@ class Grader(NamedTuple):
         return f"{self.name} (version {self.version})"
 
 
-GRADERS = {"math": Grader("math", math.VERSION, math.expected_problem, math.is_right)}
+GRADERS = {
+    each.name: each
+    for each in (
+        Grader("math", math.VERSION, math.expected_problem, math.is_right),
+        Grader("boxed", boxed.VERSION, boxed.expected_problem, boxed.is_right),
+    )
+}

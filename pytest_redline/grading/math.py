@@ -44,9 +44,14 @@ def final_number(answer: str) -> Fraction | None:
     if marker:
         numbers = _numbers(after.lstrip().partition("\n")[0])
         return numbers[0] if numbers else None
-    boxed = _last_box(answer)
+    boxed = last_box(answer)
     if boxed is not None:
         return as_number(boxed)
+    return last_number(answer)
+
+
+def last_number(answer: str) -> Fraction | None:
+    """Read the last number of a text."""
     numbers = _numbers(answer)
     return numbers[-1] if numbers else None
 
@@ -75,7 +80,7 @@ def _numbers(text: str) -> list[Fraction]:
     return found
 
 
-def _last_box(text: str) -> str | None:
+def last_box(text: str) -> str | None:
     r"""Content of the last ``\boxed{...}`` whose braces balance."""
     for match in reversed(list(_BOX.finditer(text))):
         depth = 1

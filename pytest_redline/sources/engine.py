@@ -11,7 +11,7 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,7 @@ from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display, fixtures
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import Prompts
+from pytest_redline.sources.tokenizing import Tokenizing
 from pytest_redline.sources.values import output_hash
 from pytest_redline.store import Generation, Store, key_of
 
@@ -184,13 +185,13 @@ def _families(
     families: dict[ModelSpec, _Family] = {}
     for row, configuration in enumerate(grid.configurations):
         spec = source.model_of(configuration.knobs)
+        knobs = source.decode_knobs(configuration)
         family = families.get(spec)
         if family is None:
             directory = checkpoint_directory(spec.checkpoint, grid.path.parent)
             checkpoints[spec.checkpoint] = _hash_files(directory, "*")
-            loaded = replace(spec, checkpoint=str(directory), device=device)
+            loaded = replace(spec, checkpoint=str(directory), device=device, block_size=knobs.block_size)
             family = families[spec] = _Family(spec, loaded, checkpoints[spec.checkpoint], [], [], [])
-        knobs = source.decode_knobs(configuration)
         common = {
             "engine": engine_code,
             "torch": version("torch"),
@@ -201,6 +202,8 @@ def _families(
             "checkpoint": checkpoints[spec.checkpoint],
             "dtype": spec.dtype,
             "weights": spec.weights,
+            "template": spec.template,
+            "stated": [spec.mask_id, spec.end_ids],
             "batch_size": source.batch_size,
             "knobs": knobs.effective(),
             "replicate": 0,
@@ -319,12 +322,12 @@ def _generate(
     -------
     The number of forwards that were run.
     """
-    engine, encode = _load(family, batch_size)
+    engine, tokenizing = _load(family, batch_size)
     if _hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
         raise OutcomesError(
             f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
         )
-    tickets = _submit(engine, encode, family, missing, prompts)
+    tickets = _submit(engine, tokenizing, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     written_at = 0.0
     try:
@@ -356,13 +359,11 @@ def _shares(family: _Family) -> dict[str, float]:
         raise OutcomesError(str(error).splitlines()) from None
 
 
-def _load(family: _Family, batch_size: int) -> tuple[Engine, Callable[[str], list[int]]]:
-    from tokenizers import Tokenizer
-
+def _load(family: _Family, batch_size: int) -> tuple[Engine, Tokenizing]:
     from redline_engine.engine import Engine
     from redline_engine.models.checkpoint import CheckpointError, load
 
-    tokenizer_file = Path(family.loaded.checkpoint) / "tokenizer.json"
+    tokenizing = Tokenizing(Path(family.loaded.checkpoint), family.spec.template)
     try:
         model = load(family.loaded)
     except CheckpointError as error:
@@ -371,23 +372,12 @@ def _load(family: _Family, batch_size: int) -> tuple[Engine, Callable[[str], lis
         raise OutcomesError(
             f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}"
         ) from None
-    try:
-        tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    except Exception as error:  # the tokenizers library raises bare exceptions
-        raise OutcomesError(f"{display(tokenizer_file)}: cannot be read ({error})") from None
-
-    def detokenize(tokens: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text).ids)
-
-    return Engine(model, batch_size, detokenize), encode
+    return Engine(model, batch_size, tokenizing.decode), tokenizing
 
 
 def _submit(
     engine: Engine,
-    encode: Callable[[str], list[int]],
+    tokenizing: Tokenizing,
     family: _Family,
     missing: Mapping[int, Sequence[int]],
     prompts: Prompts,
@@ -399,10 +389,12 @@ def _submit(
     tickets: dict[int, tuple[int, Sequence[int]]] = {}
     problems: list[str] = []
     for prompt, places in missing.items():
+        name, text = prompts.ids[prompt], prompts.texts[prompt]
+        if problem := tokenizing.problem(text):
+            problems.append(f"prompt {name}: {problem}")
+            continue
         try:
-            ticket = engine.submit(
-                Prompt(prompts.ids[prompt], encode(prompts.texts[prompt])), [family.knobs[place] for place in places]
-            )
+            ticket = engine.submit(Prompt(name, tokenizing.encode(text)), [family.knobs[place] for place in places])
         except (PromptError, KnobError) as error:
             problems += str(error).splitlines()
         else:

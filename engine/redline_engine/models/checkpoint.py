@@ -18,8 +18,9 @@ import torch
 from redline_engine.config import ModelSpec
 from redline_engine.models.families import Described, read_family
 from redline_engine.models.keys import choose, join, weights_of
-from redline_engine.models.reading import CheckpointError, TensorFiles, read_json, refuse
+from redline_engine.models.reading import TensorFiles, refuse
 from redline_engine.models.sdar import SdarModel, SdarNetwork
+from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
 from redline_engine.precision import WeightsError, keep_linears, shares
 

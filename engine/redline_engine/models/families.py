@@ -15,29 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from redline_engine.models.experts import ExpertShape
 from redline_engine.models.reading import refuse
 from redline_engine.models.sdar import SdarShape
+from redline_engine.models.surface import Family, family_of
 
-Family = Literal["sdar", "sdar_moe", "llada2"]
-
-_MODEL_TYPES: Mapping[str, Family] = {
-    "sdar": "sdar",
-    "qwen3": "sdar",
-    "sdar_moe": "sdar_moe",
-    "qwen3_moe": "sdar_moe",
-    "llada2_moe": "llada2",
-    "llada2_moe_veomni": "llada2",  # the same with its experts stacked
-}
-_ARCHITECTURES: Mapping[str, Family] = {
-    "SDARForCausalLM": "sdar",
-    "Qwen3ForCausalLM": "sdar",
-    "SDARMoeForCausalLM": "sdar_moe",
-    "Qwen3MoeForCausalLM": "sdar_moe",
-    "LLaDA2MoeModelLM": "llada2",
-}
 _MUST_BE: Mapping[str, tuple[Any, str]] = {  # the value that is implemented, and how JSON spells it
     "hidden_act": ("silu", '"silu"'),
     "attention_bias": (False, "false"),
@@ -97,7 +81,8 @@ def read_family(config: Mapping[str, Any], path: Path) -> Described:
         With every key that is missing, contradicts another, or is not implemented.
     """
     found = _Config(config)
-    family = _family(found)
+    family, faults = family_of(config)
+    found.faults += faults
     found.faults += [
         f"{name} {json.dumps(config[name])[:60]}; only {spelt} is implemented"
         for name, (allowed, spelt) in _MUST_BE.items()
@@ -134,21 +119,6 @@ def read_family(config: Mapping[str, Any], path: Path) -> Described:
     refuse(path, found.faults)
     assert family is not None
     return Described(family, shape, bool(config.get("tie_word_embeddings", False)))
-
-
-def _family(found: _Config) -> Family | None:
-    """Family by ``model_type``, or by ``architectures`` where there is none; they must not contradict each other."""
-    model_type, names = found.values.get("model_type"), found.values.get("architectures") or []
-    by_name = {_ARCHITECTURES[name]: name for name in names if name in _ARCHITECTURES}
-    family = _MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None
-    if model_type is None and len(by_name) == 1:
-        return next(iter(by_name))
-    if family is None:
-        found.faults.append(f"model_type {model_type!r}; known are {', '.join(_MODEL_TYPES)}")
-    for other, name in by_name.items():
-        if family not in (None, other):
-            found.faults.append(f"model_type {model_type!r} contradicts architectures {name}; correct one of the two")
-    return family
 
 
 def _rotary_dim(found: _Config, family: Family | None, head_dim: int, rope: Mapping[str, Any]) -> int:

@@ -1,31 +1,27 @@
-"""Reading a checkpoint's directory: JSON and safetensors, never a pickle and never code.
+"""Reading a checkpoint's weights: safetensors, never a pickle and never code.
 
 Headers are read when a directory is opened; a tensor's bytes only when it is asked for.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from redline_engine.models.surface import LFS_POINTER, CheckpointError, read_json
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # types of weights that are read, and their bytes
 _SHOWN = 8  # faults of one kind that are spelt out
-_LFS = b"version https://git-lfs"
-
-
-class CheckpointError(ValueError):
-    """A directory that does not hold a model this engine can run; the text names file and fault, one a line."""
 
 
 def refuse(where: Path, faults: Sequence[str]) -> None:
@@ -38,34 +34,6 @@ def shortened(faults: Iterable[str]) -> list[str]:
     """The first faults of a kind, and how many more there are."""
     found = list(faults)
     return found if len(found) <= _SHOWN + 1 else [*found[:_SHOWN], f"... and {len(found) - _SHOWN:,} more like these"]
-
-
-def read_json(path: Path, optional: bool = False) -> dict[str, Any]:
-    """Read a JSON object; a file that may be missing is an empty one.
-
-    Raises
-    ------
-    CheckpointError
-        The file cannot be read or holds something else.
-    """
-    try:
-        content = path.read_bytes()
-        if content.startswith(_LFS):
-            raise CheckpointError(f"{path}: is a Git LFS pointer, not the file; fetch it with git lfs pull")
-        found = json.loads(content)
-    except FileNotFoundError as error:
-        if optional:
-            return {}
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: holds no JSON object")
-    return found
 
 
 class Stored(NamedTuple):
@@ -168,7 +136,7 @@ class TensorFiles:
 def _headers(path: Path) -> dict[str, Stored]:
     try:
         with path.open("rb") as stream:
-            if stream.read(len(_LFS)) == _LFS:
+            if stream.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise CheckpointError(f"{path}: is a Git LFS pointer, not the weights; fetch them with git lfs pull")
         with safe_open(path, framework="pt") as file:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118

@@ -7,31 +7,20 @@ the directory. What the user states wins; otherwise sources that contradict each
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from redline_engine.config import ModelSpec
 from redline_engine.models.base import ModelInfo
-from redline_engine.models.families import Family
-from redline_engine.models.reading import CheckpointError, read_json, refuse
+from redline_engine.models.reading import refuse
+from redline_engine.models.surface import CheckpointError, Family, Found, block_sizes, has_chat_template, read_json
 
 MASK_TOKENS = ("<|MASK|>", "<|mask|>", "<mask>", "[MASK]")
 TURN_ENDS = ("<|im_end|>", "<|role_end|>", "</s>")  # they end a chat model's reply whatever its files say
-_NAMED_BLOCK = re.compile(r"(?:^|[-_])b(\d{1,3})(?![\w.])", re.IGNORECASE)
-_CACHE = re.compile(r"models--[^/]*?--(.+)")  # a repository in the download cache of huggingface_hub
 _PUBLISHED_MASKS: Mapping[Family, int] = {"sdar": 151669, "sdar_moe": 151669, "llada2": 156895}
-_LLADA2_BLOCK, _SDAR_BLOCK = 32, 4
 _STATED = "stated"
-
-
-class Found(NamedTuple):
-    """A value and where it was found."""
-
-    value: Any
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +88,7 @@ def read_facts(spec: ModelSpec, config: Mapping[str, Any], family: Family, direc
         mask_from=mask.origin,
         end_from=end_from,
         in_files=block.origin == "config.json",
-        has_chat_template="chat_template" in settings or (directory / "chat_template.jinja").exists(),
+        has_chat_template=has_chat_template(directory),
     )
 
 
@@ -157,22 +146,7 @@ def _block_size(
 ) -> Found | None:
     if spec.block_size is not None:
         return Found(spec.block_size, _STATED)
-    said = [Found(config["block_size"], "config.json")] if config.get("block_size") is not None else []
-    name = published_name(directory)
-    said += [Found(int(found), f"name {name}") for found in _NAMED_BLOCK.findall(name)]
-    if not said and family == "llada2":
-        said = [Found(_LLADA2_BLOCK, "published for llada2")]
-    if not said and "sdar" in name.lower():
-        said = [Found(_SDAR_BLOCK, f"published for names such as {name}, without -b")]
-    return _agreed("block_size", "block_size", said, faults)
-
-
-def published_name(directory: Path) -> str:
-    """Name of the model: that of the directory, or of the repository where it is a snapshot in the download cache."""
-    resolved = directory.resolve()
-    if resolved.parent.name == "snapshots" and (match := _CACHE.fullmatch(resolved.parent.parent.name)):
-        return match[1]
-    return resolved.name
+    return _agreed("block_size", "block_size", block_sizes(config, family, directory), faults)
 
 
 def _agreed(what: str, knob: str, said: list[Found], faults: list[str]) -> Found | None:

@@ -1,0 +1,70 @@
+"""What a checkpoint's own files decide of a configuration that does not say it: how prompts are put to it, its blocks.
+
+Both change answers, so both are stated. A checkpoint with a chat template gets the built-in template of its family for
+the grader; without one, prompts go to the model as they are. A block size that stands in the directory's published name
+alone is written out, because a hash of the files does not cover the name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from redline_engine.config import ModelSpec
+from redline_engine.models.surface import (
+    CheckpointError,
+    Family,
+    block_sizes,
+    family_of,
+    has_chat_template,
+    read_json,
+)
+from redline_engine.templates import TEMPLATES
+
+_NUMBERS = ("math", "boxed")  # graders of a final answer that a math template asks for
+
+
+def decided_by_checkpoint(
+    spec: ModelSpec, directory: Path, grade: str | None, block_size: int | None
+) -> tuple[dict[str, Any], str | None]:
+    """Knobs that the files of a checkpoint decide.
+
+    Parameters
+    ----------
+    spec
+        As the grid file states it.
+    directory
+        Of the checkpoint. Where there is none, or its files are faulty, nothing is decided: loading will say why.
+    grade
+        Name of the grader.
+    block_size
+        As the configuration states it.
+
+    Returns
+    -------
+    The knobs, and what is wrong with leaving out the template, or None.
+    """
+    decided: dict[str, Any] = {}
+    try:
+        config = read_json(directory / "config.json")
+        family, faults = family_of(config)
+        if family is None or faults:
+            return decided, None
+        said = {found.value for found in block_sizes(config, family, directory)}
+        if block_size is None and "block_size" not in config and len(said) == 1:
+            decided["block_size"] = said.pop()
+        if spec.template is not None or not has_chat_template(directory):
+            return decided, None
+    except CheckpointError:
+        return decided, None
+    if grade in _NUMBERS:
+        return decided | {"template": _math_template(family)}, None
+    names = ", ".join(TEMPLATES)
+    return (
+        decided,
+        f"this checkpoint holds a chat template, and grade {grade} does not say which to use; name one of {names}",
+    )
+
+
+def _math_template(family: Family) -> str:
+    return "llada2-math" if family == "llada2" else "sdar-math"

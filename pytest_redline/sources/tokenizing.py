@@ -1,0 +1,59 @@
+"""Between texts and a checkpoint's tokens: its tokenizer, and the template that prompts are put into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_redline.errors import OutcomesError
+from pytest_redline.paths import display
+from redline_engine.templates import TEMPLATES
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Tokenizing:
+    """The tokenizer of a directory, with a template's name or None.
+
+    Raises
+    ------
+    OutcomesError
+        ``tokenizer.json`` cannot be read, or does not know the template's control tokens as tokens of their own.
+    """
+
+    def __init__(self, directory: Path, template: str | None) -> None:
+        from tokenizers import Tokenizer
+
+        path = directory / "tokenizer.json"
+        try:
+            self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the tokenizers library raises bare exceptions
+            raise OutcomesError(f"{display(path)}: cannot be read ({error})") from None
+        self._template = TEMPLATES[template or "none"]
+        unknown = [token for token in self._template.tokens if self._tokenizer.token_to_id(token) is None]
+        if unknown:
+            raise OutcomesError(
+                f"{display(path)}: has no token {' and no '.join(unknown)}, which template {template} needs; "
+                "name another template, or none"
+            )
+
+    def problem(self, prompt: str) -> str | None:
+        """Say why a prompt's text cannot be put into the template, or None."""
+        held = [token for token in self._template.tokens if token in prompt]
+        if not held:
+            return None
+        return (
+            f"holds {held[0]}, a control token of template {self._template.name}; where prompts bring their own turns, "
+            "say template: none"
+        )
+
+    def encode(self, prompt: str) -> list[int]:
+        """Tokens of a prompt in its template; the tokenizer's own additions only where there is no template."""
+        text = self._template.render(prompt)
+        return list(self._tokenizer.encode(text, add_special_tokens=not self._template.tokens).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of a reply, without special tokens."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
