@@ -32,8 +32,8 @@ class Rows:
         The prompt id of each row. Sharing equal ids as one object keeps ten million rows small.
     lines
         The line of each row; empty where rows have no lines.
-    texts, hashes, groups
-        Prompt text, prompt hash and group of each row, None where not known; empty where never known.
+    texts, hashes, groups, clusters
+        Prompt text, prompt hash, group and cluster of each row, None where not known; empty where never known.
     """
 
     file: str
@@ -43,6 +43,7 @@ class Rows:
     texts: list[str | None] = field(default_factory=list)
     hashes: list[str | None] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
+    clusters: list[str | None] = field(default_factory=list)
 
     def where(self, row: int) -> str:
         """Return ``FILE:LINE`` of a row."""
@@ -145,13 +146,18 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
     list_file = prompts.file if prompts else ""
     seed_texts = dict(zip(prompts.ids, prompts.texts, strict=True)) if prompts and prompts.texts else {}
     seed_groups = dict(zip(prompts.ids, prompts.groups, strict=True)) if prompts and prompts.groups else {}
+    seed_clusters = dict(zip(prompts.ids, prompts.clusters, strict=True)) if prompts and prompts.clusters else {}
     texts = _agreed("text", tables, lambda rows: rows.texts, seed_texts, list_file, problems)
     hashes = _agreed("hash", tables, lambda rows: rows.hashes, {}, list_file, problems)
     groups = _agreed("group", tables, lambda rows: rows.groups, seed_groups, list_file, problems)
+    clusters = _agreed("cluster", tables, lambda rows: rows.clusters, seed_clusters, list_file, problems)
     problems += _same_content("text", texts, order) + _same_content("hash", hashes, order)
-    bare = [prompt for prompt in order if prompt not in groups] if groups else []
-    if bare:
-        problems.append(f"{_files(tables)}{_some(bare)} no group, while others do; give every prompt a group, or none")
+    for noun, known in (("group", groups), ("cluster", clusters)):
+        bare = [prompt for prompt in order if prompt not in known] if known else []
+        if bare:
+            problems.append(
+                f"{_files(tables)}{_some(bare)} no {noun}, while others do; give every prompt a {noun}, or none"
+            )
     for record in by_label.values():
         problems += _impossible(record)
     if problems:
@@ -170,7 +176,13 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
         if outputs is not None:
             outputs[row, at[row]] = np.frombuffer(record.outputs, np.uint64)
     return Outcomes(
-        tuple(labels), order, correct, measures, tuple(groups[prompt] for prompt in order) if groups else None, outputs
+        tuple(labels),
+        order,
+        correct,
+        measures,
+        tuple(groups[prompt] for prompt in order) if groups else None,
+        outputs,
+        clusters=tuple(clusters[prompt] for prompt in order) if clusters else None,
     )
 
 

@@ -13,7 +13,7 @@ from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.stats.bounded import betting
-from pytest_redline.stats.intervals import lower_bound, upper_bound
+from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
 from pytest_redline.stats.mean_bounds import fewest_for_betting
 from pytest_redline.stats.multiplicity import level_to_meet
 from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
@@ -49,6 +49,10 @@ class Budget:
         """Is a row's p-value over this level."""
         return binomial_tail(int(self.k[row]), self.n, self.alpha) > level
 
+    def interval(self, row: int) -> tuple[float, float]:
+        """Two-sided 95 % interval of a row's risk."""
+        return clopper_pearson(int(self.k[row]), self.n)
+
     def upper(self, row: int, level: float) -> float:
         """One-sided upper bound of a row's risk."""
         return upper_bound(int(self.k[row]), self.n, level)
@@ -82,15 +86,6 @@ def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
     return members
 
 
-def risk_budgets(grid: Grid, groups: Mapping[str, Counts], violated: NDArray[np.bool_]) -> list[Budget]:
-    """Count violations, ``[m, n]``, under the pooled budget, which comes first, and under those of groups."""
-    declared = grid.groups.alpha if grid.groups else {}
-    return [
-        Budget("all", violated.shape[1], grid.alpha, count(violated)),
-        *(Budget(name, len(groups[name]), alpha, count(violated[:, groups[name]])) for name, alpha in declared.items()),
-    ]
-
-
 def count(violated: NDArray[np.bool_]) -> Counts:
     """``[m]`` violations, as integers."""
     counted: Counts = np.count_nonzero(violated, axis=1).astype(np.int64)
@@ -107,8 +102,9 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
     """
     level = grid.delta / grid.m
     groups = grid.groups.alpha if grid.groups else {}
-    limits = [("all", "", grid.alpha, False)]
-    limits += [(name, f" in group {name}", alpha, False) for name, alpha in groups.items()]
+    betting_on_all = grid.test == "wsr"
+    limits = [("all", "", grid.alpha, betting_on_all)]
+    limits += [(name, f" in group {name}", alpha, betting_on_all) for name, alpha in groups.items()]
     limits += [("all", f" for risk {risk.name}", risk.alpha, risk.test == "wsr") for risk in grid.risks]
     for name, where, alpha, bets in limits:
         n = sizes.get(name, 0)

@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 
 from pytest_redline.budgets import (
     Budget,
-    Counts,
-    count,
     group_members,
     p_values,
     refuse_too_few,
     refuse_weak_reference,
-    risk_budgets,
     what_is_needed,
 )
 from pytest_redline.certificate_schema import (
@@ -42,12 +39,10 @@ from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Configuration, Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import pack
-from pytest_redline.risks import DeclaredBudget, declared_budgets
+from pytest_redline.risks import DeclaredBudget, declared_budgets, joint_budget, joint_budgets, refuse_weak_losses
 from pytest_redline.statement import promise, sha256_of, state
 from pytest_redline.stats.bootstrap import SEED, default_resamples
-from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
 from pytest_redline.stats.multiplicity import holm, holm_levels
-from pytest_redline.stats.risk import binomial_tail
 
 FRONTIER_ALPHAS = tuple(percent / 100 for percent in range(1, 31))  # the paper's grid for alpha_min
 MOST_RESAMPLED_ROWS = 100
@@ -104,11 +99,14 @@ def certify(
         raise OutcomesError(f"outcomes are of {outcomes.configurations}, the grid declares {grid.labels}")
     reference = grid.labels.index(grid.reference)
     groups = group_members(grid, outcomes)
-    violated = outcomes.violated(reference)
+    losses = outcomes.violated(reference).astype(np.float64)
     extra = declared_budgets(grid, outcomes, reference)
-    budgets = [*risk_budgets(grid, groups, violated), *(each.budget for each in extra)]
+    budgets = [*joint_budgets(grid, outcomes, groups, losses), *(each.budget for each in extra)]
     refuse_too_few(grid, {budget.name: budget.n for budget in budgets})
-    refuse_weak_reference(grid, budgets, outcomes.correct[reference])
+    if grid.test == "exact":
+        refuse_weak_reference(grid, budgets, outcomes.correct[reference])
+    else:
+        refuse_weak_losses(grid, outcomes, reference)
 
     p = p_values(budgets)
     certified = holm(p, grid.delta)
@@ -118,13 +116,14 @@ def certify(
 
     detailed = with_intervals(grid, deployed) if intervals else []
     pooled = describe(outcomes, np.arange(len(outcomes.prompts)), reference, grid.cost, cost, detailed)
-    rows = [configuration_result(grid, index, budgets, p, certified, inert, pooled, cost) for index in range(grid.m)]
+    n = len(outcomes.prompts)
+    rows = [configuration_result(grid, index, n, budgets, p, certified, inert, pooled, cost) for index in range(grid.m)]
     group_results = [
         group_result(
             grid,
             name,
-            members,
-            violated,
+            joint_budget(grid, outcomes, name, members, losses),
+            len(members),
             describe(
                 outcomes, members, reference, grid.cost, cost, detailed if len(groups) <= MOST_RESAMPLED_GROUPS else []
             ),
@@ -168,6 +167,7 @@ def with_intervals(grid: Grid, deployed: int) -> list[int]:
 def configuration_result(
     grid: Grid,
     index: int,
+    n: int,
     budgets: Sequence[Budget],
     p: NDArray[np.float64],
     certified: NDArray[np.bool_],
@@ -179,7 +179,7 @@ def configuration_result(
     configuration = grid.configurations[index]
     is_reference = configuration.label == grid.reference
     everything = budgets[0]
-    k, n, each = int(everything.k[index]), everything.n, grid.delta / (grid.m - 1)
+    k, each = int(everything.k[index]), grid.delta / (grid.m - 1)
     breached = any(budget.lower(index, each) > budget.alpha for budget in budgets)
     verdict: Verdict = (
         "reference" if is_reference else "certified" if certified[index] else "breach" if breached else "undecided"
@@ -193,17 +193,17 @@ def configuration_result(
         inert=bool(inert[index]),
         k=k,
         n=n,
-        joint_risk=k / n,
+        joint_risk=everything.estimate(index),
         p=float(p[index]),
         level=float(holm_levels(p, grid.delta)[index]),
         gained=row.gained,
         accuracy=row.accuracy,
         net_accuracy=row.net_accuracy,
         net_accuracy_interval=row.net_accuracy_interval,
-        risk_interval=clopper_pearson(k, n),
-        risk_upper=upper_bound(k, n, grid.delta),
-        risk_upper_simultaneous=upper_bound(k, n, each),
-        risk_lower_simultaneous=lower_bound(k, n, each),
+        risk_interval=everything.interval(index),
+        risk_upper=everything.upper(index, grid.delta),
+        risk_upper_simultaneous=everything.upper(index, each),
+        risk_lower_simultaneous=everything.lower(index, each),
         cost=cost[index],
         gain=row.gain,
         gain_interval=row.gain_interval,
@@ -223,13 +223,10 @@ def changes(configuration: Configuration, grid: Grid) -> list[Change]:
     ]
 
 
-def group_result(
-    grid: Grid, name: str, members: Counts, violated: NDArray[np.bool_], described: Described
-) -> GroupResult:
-    """All rows on the prompts of one group."""
+def group_result(grid: Grid, name: str, budget: Budget, n: int, described: Described) -> GroupResult:
+    """All rows on the n prompts of one group; p-values only where it has a budget of its own."""
     alpha = grid.groups.alpha.get(name) if grid.groups else None
-    counted = count(violated[:, members])
-    n = len(members)
+    p = None if alpha is None else budget.p(alpha)
     return GroupResult(
         name=name,
         n=n,
@@ -237,13 +234,13 @@ def group_result(
         configurations=[
             GroupRow(
                 label=label,
-                k=int(k),
-                joint_risk=int(k) / n,
-                p=None if alpha is None else binomial_tail(int(k), n, alpha),
-                risk_interval=clopper_pearson(int(k), n),
+                k=int(budget.k[index]),
+                joint_risk=budget.estimate(index),
+                p=None if p is None else float(p[index]),
+                risk_interval=budget.interval(index),
                 **row._asdict(),
             )
-            for label, k, row in zip(grid.labels, counted, described.rows, strict=True)
+            for index, (label, row) in enumerate(zip(grid.labels, described.rows, strict=True))
         ],
     )
 

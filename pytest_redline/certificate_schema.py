@@ -20,6 +20,25 @@ class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class StatedDesign(_Closed):
+    """How the prompts were drawn, where not each by itself; ``sizes`` are those of the strata."""
+
+    kind: Literal["stratified", "finite_pool", "census"]
+    pool: Annotated[int, Field(gt=0)] | None
+    sizes: dict[str, Annotated[int, Field(gt=0)]] | None
+
+
+class StatedClusters(_Closed):
+    """How prompts cluster, ``n`` of them by the column ``by``, and what is done about it."""
+
+    by: str
+    remedy: Literal["one_per_cluster", "cluster_means"]
+    test: Literal["exact", "hb", "wsr"]
+    seed: Count
+    n: Annotated[int, Field(gt=0)]
+    sha256: str
+
+
 class PromptSet(_Closed):
     """The calibration prompts, by the hash of their ids in natural order.
 
@@ -32,6 +51,15 @@ class PromptSet(_Closed):
     content: str | None
     sample: dict[Literal["n", "seed"], int] | None
     population: str
+    design: StatedDesign | None = None
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``design`` where each prompt is drawn by itself."""
+        data: dict[str, Any] = plain(self)
+        if data.get("design", self) is None:
+            del data["design"]
+        return data
 
 
 class StatedConfiguration(_Closed):
@@ -82,13 +110,21 @@ class Statement(_Closed):
     groups: StatedGroups | None
     checkpoints: dict[str, str]
     risks: list[StatedRisk] = []
+    clusters: StatedClusters | None = None
+
+    @property
+    def test(self) -> Literal["exact", "hb", "wsr"]:
+        """How wrong answers are tested."""
+        return self.clusters.test if self.clusters else "exact"
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``risks`` where none is declared."""
+        """Leave out ``risks`` and ``clusters`` where none are declared."""
         data: dict[str, Any] = plain(self)
         if not data.get("risks", self):
             del data["risks"]
+        if data.get("clusters", self) is None:
+            del data["clusters"]
         return data
 
 
@@ -285,6 +321,15 @@ class PackedOutcomes(_Closed):
     correct: dict[str, str]
     measures: dict[str, dict[str, str]]
     outputs: dict[str, str] | None
+    clusters: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``clusters`` where none are declared."""
+        data: dict[str, Any] = plain(self)
+        if data.get("clusters", self) is None:
+            del data["clusters"]
+        return data
 
 
 class Certificate(_Closed):

@@ -40,3 +40,29 @@ class Risk:
         if self.test != "exact":
             return f"mean drop of {self.measure} below the reference's"
         return f"{self.measure} given up where the reference has it"
+
+
+@dataclass(frozen=True)
+class Design:
+    """How the prompts came from their population.
+
+    ``independent``: each drawn by itself. ``stratified``: independently, with a fixed number of each group.
+    ``finite_pool``: without replacement from ``pool`` prompts, about which the claim is. ``census``: they are all.
+    """
+
+    kind: Literal["independent", "stratified", "finite_pool", "census"]
+    pool: int | None = None
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Prompts that share something, such as a template, so that they fail together; ``by`` is the column that tells.
+
+    ``one_per_cluster`` keeps a random prompt of each; ``cluster_means`` takes the mean loss of each cluster for one
+    observation, tested by ``test``. ``seed`` is that of the choice, or of the order in which wsr takes the clusters.
+    """
+
+    by: str
+    remedy: Literal["one_per_cluster", "cluster_means"]
+    test: LossTest = "exact"
+    seed: int = 0

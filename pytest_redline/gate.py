@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing, WeightsRecord
+from pytest_redline.clusters import thinned, units, unnoticed_clusters
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
 from pytest_redline.outcomes import PromptList
@@ -80,7 +80,11 @@ def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, Pro
     """
     prompts = None
     if grid.prompts is not None:
-        prompts = read_prompts(grid.prompts, group=grid.groups.by if grid.groups else "group")
+        prompts = read_prompts(
+            grid.prompts,
+            group=grid.groups.by if grid.groups else "group",
+            cluster=grid.clusters.by if grid.clusters else None,
+        )
     recorded = load_recorded(
         source,
         grid.labels,
@@ -88,7 +92,9 @@ def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, Pro
         grid.measures,
         prompts,
     )
-    return recorded, prompts
+    outcomes, kept = thinned(recorded.outcomes, grid.clusters)
+    warnings = (*recorded.warnings, *unnoticed_clusters(grid, recorded.outcomes.prompts, recorded.texts), *kept)
+    return replace(recorded, outcomes=outcomes, warnings=warnings), prompts
 
 
 def _served(grid: Grid, live: Live) -> Certificate:
@@ -99,8 +105,8 @@ def _served(grid: Grid, live: Live) -> Certificate:
 
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
-    prompts = read_calibration_prompts(grid.prompts, group, grid.sample)
-    refuse_too_few(grid, {"all": len(prompts.ids), **Counter(prompts.groups or ())})
+    prompts = read_calibration_prompts(grid.prompts, group, grid.sample, grid.clusters)
+    refuse_too_few(grid, units(grid.clusters, prompts.groups, prompts.clusters, len(prompts.ids)))
     try:
         live.store.parent.mkdir(parents=True, exist_ok=True)
         # One process serves a grid at a time; another waits and then finds everything in the store.
@@ -117,7 +123,7 @@ def _served(grid: Grid, live: Live) -> Certificate:
         grid,
         served.outcomes,
         provenance=provenance,
-        notes=served.warnings,
+        notes=[*prompts.notes, *served.warnings, *unnoticed_clusters(grid, prompts.ids, prompts.texts)],
         content=sha256_of([prompts.texts, prompts.answers]),
         checkpoints=served.checkpoints,
         sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged)

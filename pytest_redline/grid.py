@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pytest_redline.claims import Risk
+from pytest_redline.claims import Clusters, Design, LossTest, Risk
 from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
@@ -36,6 +36,7 @@ class Columns:
     correct: CorrectColumn = field(default_factory=lambda: CorrectColumn("correct"))
     config: str = "config"
     group: str | None = None
+    cluster: str | None = None
     prompt_text: str | None = None
     prompt_hash: str | None = None
     output: str | None = None
@@ -187,6 +188,8 @@ class Grid:
     serving: Serving | None = None
     groups: Groups | None = None
     risks: tuple[Risk, ...] = ()
+    design: Design | None = None
+    clusters: Clusters | None = None
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 
@@ -194,6 +197,16 @@ class Grid:
     def m(self) -> int:
         """Number of configurations, the reference included (the paper's convention)."""
         return len(self.configurations)
+
+    @property
+    def by_cluster(self) -> bool:
+        """Is the mean loss of a cluster one observation."""
+        return self.clusters is not None and self.clusters.remedy == "cluster_means"
+
+    @property
+    def test(self) -> LossTest:
+        """How wrong answers are tested: exactly where each of n prompts is right or wrong by itself."""
+        return self.clusters.test if self.clusters else "exact"
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -19,11 +19,13 @@ from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grid import Grid
 from pytest_redline.grid_rules import STAND_INS, Budgets, Rules
 from pytest_redline.grid_schema import (
+    ClustersModel,
     CorrectModel,
     CostModel,
     GridModel,
     GroupsModel,
     OutcomesModel,
+    PopulationModel,
     PromptsModel,
     RiskModel,
     SampleModel,
@@ -219,6 +221,8 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("serving",): ServingModel,
     ("groups",): GroupsModel,
     ("risks", "*"): RiskModel,
+    ("population",): PopulationModel,
+    ("clusters",): ClustersModel,
 }  # every closed map of a grid file
 
 

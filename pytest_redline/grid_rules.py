@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pytest_redline.checkpoint_rules import decided_by_checkpoint
-from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_risks
+from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_draw, declared_risks
 from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grading import GRADERS
@@ -93,10 +93,12 @@ class Rules:
         serving = self.serving(model, configurations)
         if model.groups and "all" in model.groups.alpha:
             self.complain(("groups", "alpha", "all"), "stands for all prompts together; rename the group")
-        if model.groups and model.prompts and model.groups.by in ("id", "prompt", "answer"):
-            self.complain(("groups", "by"), f"{model.groups.by!r} is another column of the prompts file")
+        for key, named in (("groups", model.groups), ("clusters", model.clusters)):
+            if named and model.prompts and named.by in ("id", "prompt", "answer"):
+                self.complain((key, "by"), f"{named.by!r} is another column of the prompts file")
         alpha = self.budget("alpha", given.alpha, model.alpha, given.ini_alpha, None)
         delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
+        design, clusters = declared_draw(self.complaints, model, self.risks, delta)
         if self.complaints.problems or alpha is None or delta is None or source is None:
             return None
         notes = [
@@ -104,7 +106,8 @@ class Rules:
             for name, option, written in (("alpha", given.alpha, model.alpha), ("delta", given.delta, model.delta))
             if option is not None and written is not None and option != written
         ]
-        if model.population is None:
+        population = model.population
+        if population is None:
             notes.append(f"no population is named, so the promise speaks of whatever is behind {origin}")
         sample = model.prompts.sample if model.prompts else None
         return Grid(
@@ -117,7 +120,11 @@ class Rules:
             source=source,
             cost=cost,
             grader=grader,
-            population=model.population or f"the population behind {origin}",
+            population=(population if isinstance(population, str) else population.name)
+            if population
+            else f"the population behind {origin}",
+            design=design,
+            clusters=clusters,
             prompts=self.folder / model.prompts.file if model.prompts else None,
             sample=Sample(sample.n, sample.seed) if sample else None,
             grade=model.grade,
@@ -425,6 +432,7 @@ class Rules:
             correct=chosen,
             config=written.config,
             group=by or group,
+            cluster=model.clusters.by if model.clusters else None,
             prompt_text=written.prompt_text,
             prompt_hash=written.prompt_hash,
             output=written.output,

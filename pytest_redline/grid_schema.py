@@ -206,6 +206,30 @@ class GroupsModel(_Closed):
     )
 
 
+class PopulationModel(_Closed):
+    """What the prompts were drawn from, and how."""
+
+    name: Text = Field(description="What the prompts were drawn from, in words.")
+    design: Literal["independent", "stratified", "finite_pool", "census"] = Field(
+        description="independent: each by itself; stratified: independently, a fixed number of each group; "
+        "finite_pool: without replacement from `pool` prompts, which the claim is then about; census: they are all."
+    )
+    pool: Annotated[int, Field(ge=1)] | None = Field(None, description="With finite_pool: how many prompts it holds.")
+
+
+class ClustersModel(_Closed):
+    """Prompts that fail together, such as those of one template or conversation, and what is done about it."""
+
+    by: Text = Field(description="Column that holds the cluster of a prompt.")
+    remedy: Literal["one_per_cluster", "cluster_means"] = Field(
+        description="Keep one random prompt of each cluster, or test the mean losses of the clusters."
+    )
+    test: Literal["hb", "wsr"] | None = Field(None, description="With cluster_means: the test of the means.")
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Seed of the choice, or of the order in which wsr takes the clusters; 0 by default."
+    )
+
+
 class RiskModel(_Closed):
     """One more risk that must hold for a candidate to be certified, beside that of wrong answers.
 
@@ -242,9 +266,13 @@ class GridModel(_Closed):
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)] = Field(
         description="Names the certificate and its files."
     )
-    population: Text | None = Field(
-        None, description="What the prompts were drawn from; the promise is made about it and nothing else."
-    )
+    population: (
+        Annotated[
+            Annotated[Text, Tag("<short>")] | Annotated[PopulationModel, Tag("<map>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(None, description="What the prompts were drawn from; the promise is made about it and nothing else.")
     prompts: PromptsModel | None = None
     grade: Text | None = Field(None, description="Grader of served answers: math or boxed.")
     alpha: Probability | None = Field(None, description="Risk budget, fixed before the data.")
@@ -264,6 +292,7 @@ class GridModel(_Closed):
         | None
     ) = Field(None, description="What this repository deploys: a label, or its serving config file.")
     groups: GroupsModel | None = None
+    clusters: ClustersModel | None = None
     risks: dict[str, RiskModel] = Field(
         default_factory=dict, description="Further risks by name, such as format or latency; all of them must hold."
     )

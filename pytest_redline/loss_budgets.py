@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_redline.budgets import Budget, count
-from pytest_redline.claims import LossTest
+from pytest_redline.budgets import Budget, Counts, count
+from pytest_redline.claims import LossTest, Risk
+from pytest_redline.clusters import cluster_means
+from pytest_redline.grid import Grid
+from pytest_redline.order import random_order
+from pytest_redline.outcomes import Outcomes
 from pytest_redline.stats.bounded import UNIT, betting, hoeffding_bentkus, in_units
 from pytest_redline.stats.mean_bounds import largest_passing_total, mean_upper, prompts_for_mean
 
@@ -53,6 +55,10 @@ class LossBudget(Budget):
         """Is a row's p-value over this level."""
         return bool(self._own_p[row] > level)
 
+    def interval(self, row: int) -> tuple[float, float]:
+        """Two-sided 95 % interval of a row's expected loss."""
+        return self.lower(row, 0.025), self.upper(row, 0.025)
+
     def upper(self, row: int, level: float) -> float:
         """One-sided upper bound of a row's expected loss."""
         return mean_upper(int(self._totals[row]), self.n, level, UNIT)
@@ -93,15 +99,29 @@ class LossBudget(Budget):
         return self.p()
 
 
-def loss_budget(
-    name: str, alpha: float, losses: NDArray[np.float64], test: LossTest, seed: int, units: Sequence[str]
-) -> LossBudget:
-    """Make the budget of losses, ``[m, n]``, one column for each of the named prompts or clusters."""
-    ordered = losses[:, random_order(units, seed)]
-    return LossBudget(name, losses.shape[1], alpha, count(losses > 0), ordered, test)
+def budget_of(
+    grid: Grid,
+    outcomes: Outcomes,
+    name: str,
+    alpha: float,
+    losses: NDArray[np.float64],
+    members: Counts | None = None,
+    declared: Risk | None = None,
+) -> Budget:
+    """Make the budget of losses, ``[m, n]`` from 0 to 1, for all prompts or the members of one group.
 
-
-def random_order(names: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """Positions of names in a random order of this seed: by hash, so that no version of a library changes it."""
-    keys = [hashlib.sha256(f"{seed}\0{name}".encode("utf-8", "surrogatepass")).digest() for name in names]
-    return np.array(sorted(range(len(names)), key=keys.__getitem__), dtype=np.int64)
+    A ``declared`` risk names its own test; otherwise it is that of wrong answers.
+    """
+    chosen = range(losses.shape[1]) if members is None else members.tolist()
+    losses = losses[:, chosen]
+    k = count(losses > 0)
+    units = [outcomes.prompts[position] for position in chosen]
+    test, seed = grid.test, grid.clusters.seed if grid.clusters else 0
+    if declared is not None and declared.test != "exact":
+        test, seed = declared.test, declared.seed
+    if grid.by_cluster:
+        assert outcomes.clusters is not None
+        units, losses = cluster_means(losses, [outcomes.clusters[position] for position in chosen])
+    if test == "exact":
+        return Budget(name, len(units), alpha, k)
+    return LossBudget(name, len(units), alpha, k, losses[:, random_order(units, seed)], test)

@@ -36,6 +36,8 @@ class Outcomes:
         The group of each prompt, or None where no groups are known.
     outputs
         ``[m, n]`` uint64 hashes of the answer texts, or None where texts are not known. Equal texts have equal hashes.
+    clusters
+        The cluster of each prompt, or None where no clusters are declared.
     """
 
     configurations: tuple[str, ...]
@@ -44,6 +46,7 @@ class Outcomes:
     measures: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     groups: tuple[str, ...] | None = None
     outputs: NDArray[np.uint64] | None = None
+    clusters: tuple[str, ...] | None = None
 
     def violated(self, reference: int) -> NDArray[np.bool_]:
         """Return ``[m, n]`` bool: the reference is right on the prompt and the configuration wrong."""
@@ -61,7 +64,7 @@ class PromptList:
         Where they were read, as messages show it.
     ids
         The n ids, without repetition.
-    texts, groups
+    texts, groups, clusters
         In the order of ``ids``, or None where the file has no such column.
     sha256
         Hash of the file's bytes.
@@ -72,6 +75,7 @@ class PromptList:
     texts: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
     sha256: str = ""
+    clusters: tuple[str, ...] | None = None
 
 
 def natural_key(prompt: str) -> tuple[tuple[int, int, str], ...]:

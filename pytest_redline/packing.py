@@ -41,6 +41,7 @@ def pack(outcomes: Outcomes) -> PackedOutcomes:
         outputs=None
         if outcomes.outputs is None
         else {label: _numbers(row) for label, row in zip(labels, outcomes.outputs, strict=True)},
+        clusters=None if outcomes.clusters is None else _text(list(outcomes.clusters)),
     )
 
 
@@ -55,11 +56,14 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
     try:
         prompts = _list(packed.prompts)
         groups = None if packed.groups is None else _list(packed.groups)
+        clusters = None if packed.clusters is None else _list(packed.clusters)
         n = len(prompts)
         if n == 0 or len(set(prompts)) < n:
             raise ValueError("no prompts, or one of them twice")
         if groups is not None and len(groups) != n:
             raise ValueError("another number of groups than of prompts")
+        if clusters is not None and len(clusters) != n:
+            raise ValueError("another number of clusters than of prompts")
         rows = [_bits(packed.correct[label], n) for label in labels]
         measures = {
             name: np.stack([_array(values[label], n).astype(np.float64) for label in labels])
@@ -81,7 +85,13 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
     except (ValueError, KeyError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
         raise CertificateError(f"outcomes: cannot be unpacked ({error})") from None
     return Outcomes(
-        labels, tuple(prompts), np.stack(rows), measures, None if groups is None else tuple(groups), outputs
+        labels,
+        tuple(prompts),
+        np.stack(rows),
+        measures,
+        None if groups is None else tuple(groups),
+        outputs,
+        clusters=None if clusters is None else tuple(clusters),
     )
 
 

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pytest_redline.claims import Clusters
+from pytest_redline.clusters import kept_words, one_of_each
 from pytest_redline.errors import OutcomesError
-from pytest_redline.outcomes import PromptList, natural_key, quoted
+from pytest_redline.outcomes import PromptList, natural_key, quoted, shown_id
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, read_bytes, read_rows
 from pytest_redline.sources.values import MISSING, NO_GROUP, as_id, as_text, encodable, lookup
@@ -24,12 +26,14 @@ class Prompts:
     ----------
     ids, texts, answers
         Of each prompt.
-    groups
-        Of each prompt, or None where the file has no such column.
+    groups, clusters
+        Of each prompt, or None where the file has no such column, or none is asked for.
     order
         Positions in the order in which they are served: random, from the seed of the sample.
     sha256
         Hash of the file's bytes.
+    notes
+        What must be said about the choice of the prompts.
     """
 
     ids: tuple[str, ...]
@@ -38,6 +42,8 @@ class Prompts:
     groups: tuple[str, ...] | None
     order: tuple[int, ...]
     sha256: str
+    clusters: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -46,6 +52,7 @@ class _Row(NamedTuple):
     prompt: str | None
     answer: str | None
     group: str | None
+    cluster: str | None
 
 
 class _File(NamedTuple):
@@ -56,32 +63,40 @@ class _File(NamedTuple):
     sha256: str
 
 
-def read_prompts(path: Path, group: str = "group") -> PromptList:
-    """Read which prompts there are: column ``id``, and where there are such columns, ``prompt`` and the group.
+def read_prompts(path: Path, group: str = "group", cluster: str | None = None) -> PromptList:
+    """Read which prompts there are: column ``id``, and where there are such columns, ``prompt``, group and cluster.
 
     Raises
     ------
     OutcomesError
-        The file is unreadable; an id is missing, doubled or no id; or a row lacks a text or a group that others have.
+        The file is unreadable; an id is missing, doubled or no id; or a row lacks a text, group or cluster that others
+        have.
     """
-    file = _read(path, group, required=())
-    texts, groups = ([getattr(row, column) for row in file.rows.values()] for column in ("prompt", "group"))
+    file = _read(path, group, cluster, required=())
+    texts, groups, clusters = (
+        [getattr(row, column) for row in file.rows.values()] for column in ("prompt", "group", "cluster")
+    )
     return PromptList(
         file.name,
         tuple(file.rows),
         tuple(texts) if any(texts) else None,
         tuple(groups) if any(groups) else None,
         file.sha256,
+        tuple(clusters) if any(clusters) else None,
     )
 
 
-def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | None) -> Prompts:
+def read_calibration_prompts(
+    path: Path, group: str, sample: tuple[int, int] | None, clusters: Clusters | None = None
+) -> Prompts:
     """Read what is to be served: columns ``id``, ``prompt``, ``answer``, and the group where there is such a column.
 
     Parameters
     ----------
     sample
         ``(n, seed)`` of a random subset, or None for all prompts in an order of seed 0.
+    clusters
+        How prompts cluster; where one of each is the remedy, the others are left out before the sample is drawn.
 
     Raises
     ------
@@ -89,26 +104,40 @@ def read_calibration_prompts(path: Path, group: str, sample: tuple[int, int] | N
         The file is unreadable; a row lacks an id, a text or an answer; an id or a text stands twice; or the file
         holds fewer prompts than the sample asks for.
     """
-    file = _read(path, group, required=("prompt", "answer"))
+    file = _read(path, group, clusters.by if clusters else None, required=("prompt", "answer"))
     ids = sorted(file.rows, key=natural_key)
+    notes = []
+    if clusters is not None:
+        bare = [prompt for prompt in ids if file.rows[prompt].cluster is None]
+        if bare:
+            raise OutcomesError(
+                f"{file.name}: {len(bare):,} prompts have no {clusters.by!r} (first {shown_id(bare[0])}), which "
+                "clusters.by names; give every prompt one"
+            )
+        if clusters.remedy == "one_per_cluster":
+            kept = one_of_each(ids, [str(file.rows[prompt].cluster) for prompt in ids], clusters.seed)
+            notes.append(kept_words(len(ids), len(kept), clusters))
+            ids = [ids[position] for position in kept]
     size, seed = sample or (len(ids), 0)
     if size > len(ids):
         raise OutcomesError(f"{file.name}: holds {len(ids):,} prompts, the sample asks for {size:,}; ask for fewer")
     chosen = np.random.default_rng(seed).permutation(len(ids))[:size].tolist()
     place = {index: position for position, index in enumerate(sorted(chosen))}
-    kept = [ids[index] for index in place]
-    rows = [file.rows[prompt] for prompt in kept]
+    drawn = [ids[index] for index in place]
+    rows = [file.rows[prompt] for prompt in drawn]
     return Prompts(
-        ids=tuple(kept),
+        ids=tuple(drawn),
         texts=tuple(str(row.prompt) for row in rows),
         answers=tuple(str(row.answer) for row in rows),
         groups=tuple(str(row.group) for row in rows) if any(row.group for row in rows) else None,
         order=tuple(place[index] for index in chosen),
         sha256=file.sha256,
+        clusters=None if clusters is None else tuple(str(row.cluster) for row in rows),
+        notes=tuple(notes),
     )
 
 
-def _read(path: Path, group: str, required: tuple[str, ...]) -> _File:
+def _read(path: Path, group: str, cluster: str | None, required: tuple[str, ...]) -> _File:
     """Read and check every row; with required texts the prompts are served, so that none may stand twice."""
     name, content = display(path), read_bytes(path)
     faults = Faults()
@@ -132,7 +161,8 @@ def _read(path: Path, group: str, required: tuple[str, ...]) -> _File:
             )
             continue
         lines[prompt] = line
-        values = _Row(*(_text(lookup(row, column)) for column in ("prompt", "answer", group)))
+        columns = ("prompt", "answer", group, cluster)
+        values = _Row(*(None if column is None else _text(lookup(row, column)) for column in columns))
         rows[prompt] = values
         missing = [column for column in required if not getattr(values, column)]
         if missing:
@@ -143,8 +173,9 @@ def _read(path: Path, group: str, required: tuple[str, ...]) -> _File:
                 f"{name}:{line}: prompt {quoted(prompt)} has a lone surrogate in its {' and '.join(unwritable)}; "
                 "allowed are texts that can be written as UTF-8; correct it"
             )
-        if values.group and not on_one_line(values.group):
-            faults.add(f"{name}:{line} {group}: {quoted(values.group)} {NO_GROUP}")
+        for header, value in ((group, values.group), (cluster, values.cluster)):
+            if value and not on_one_line(value):
+                faults.add(f"{name}:{line} {header}: {quoted(value)} {NO_GROUP}")
         if required and values.prompt:
             earlier = seen.setdefault(values.prompt, prompt)
             if earlier != prompt:
@@ -152,7 +183,7 @@ def _read(path: Path, group: str, required: tuple[str, ...]) -> _File:
                     f"{name}:{line}: prompt {quoted(prompt)} has the text of {quoted(earlier)}; a prompt that stands "
                     "twice counts twice; remove one"
                 )
-    for column, header in (("prompt", "prompt"), ("group", group)):
+    for column, header in (("prompt", "prompt"), ("group", group), ("cluster", cluster)):
         having = sum(getattr(row, column) is not None for row in rows.values())
         if 0 < having < len(rows) and column not in required:
             faults.add(f"{name}: {len(rows) - having:,} of {len(rows):,} prompts have no {header!r}; give all or none")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +13,8 @@ from pytest_redline.certificate_schema import RiskResult, RiskRow
 from pytest_redline.claims import Risk
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Grid
-from pytest_redline.loss_budgets import LossBudget, loss_budget
+from pytest_redline.loss_budgets import LossBudget, budget_of
 from pytest_redline.outcomes import Outcomes, shown_id
-from pytest_redline.stats.risk import largest_passing
 
 
 class DeclaredBudget(NamedTuple):
@@ -57,6 +56,35 @@ class DeclaredBudget(NamedTuple):
         )
 
 
+def joint_budgets(
+    grid: Grid, outcomes: Outcomes, groups: Mapping[str, Counts], losses: NDArray[np.float64]
+) -> list[Budget]:
+    """Budgets of wrong answers, of ``[m, n]`` losses: the pooled one, which comes first, and those of groups."""
+    declared = grid.groups.alpha if grid.groups else {}
+    return [
+        budget_of(grid, outcomes, "all", grid.alpha, losses),
+        *(joint_budget(grid, outcomes, name, groups[name], losses) for name in declared),
+    ]
+
+
+def joint_budget(grid: Grid, outcomes: Outcomes, name: str, members: Counts, losses: NDArray[np.float64]) -> Budget:
+    """Budget of wrong answers in one group: its own, else the pooled one."""
+    alpha = grid.groups.alpha.get(name, grid.alpha) if grid.groups else grid.alpha
+    return budget_of(grid, outcomes, name, alpha, losses, members)
+
+
+def refuse_weak_losses(grid: Grid, outcomes: Outcomes, reference: int) -> None:
+    """Refuse when a candidate that is wrong on every prompt would be certified by a test of mean losses."""
+    always_wrong = outcomes.correct[[reference]].astype(np.float64)
+    budget = budget_of(grid, outcomes, "all", grid.alpha, always_wrong)
+    if not budget.fails(0, grid.delta):
+        raise NothingCertifiableError(
+            f"{grid.name}: the reference is right on {budget.estimate(0):.1%} only, so a candidate that is always "
+            f"wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the grader, or use "
+            "prompts that the reference can answer"
+        )
+
+
 def declared_budgets(grid: Grid, outcomes: Outcomes, reference: int) -> list[DeclaredBudget]:
     """Budgets of the declared risks, in their order.
 
@@ -72,37 +100,21 @@ def declared_budgets(grid: Grid, outcomes: Outcomes, reference: int) -> list[Dec
 
 def _declared(grid: Grid, risk: Risk, outcomes: Outcomes, reference: int) -> DeclaredBudget:
     values = outcomes.measures[risk.measure]
-    n = values.shape[1]
-    if risk.test != "exact":
-        return _scored(grid, risk, outcomes, reference)
-    met = _met(risk, values, outcomes)
-    kept = int(met[reference].sum())
-    if kept <= largest_passing(n, risk.alpha, grid.delta):
+    if risk.test == "exact":
+        met = _met(risk, values, outcomes).astype(np.float64)
+        found = f"meets the requirement on {int(met[reference].sum()):,} of {met.shape[1]:,} prompts"
+    else:
+        met = values
+        _refuse_outside(risk, values <= 1, "scores from 0 to 1", outcomes)
+        found = f"has a mean {risk.measure} of {met[reference].mean():.3g}"
+    if not budget_of(grid, outcomes, risk.name, risk.alpha, met[[reference]], declared=risk).fails(0, grid.delta):
         raise NothingCertifiableError(
-            f"{grid.name}: risk {risk.name}: the reference meets the requirement on {kept:,} of {n:,} prompts only, so "
-            f"a candidate that never does would pass at alpha={risk.alpha:g}; check {risk.measure} of the reference, "
-            "and the limit"
+            f"{grid.name}: risk {risk.name}: the reference {found} only, so a candidate that never does would pass at "
+            f"alpha={risk.alpha:g}; check {risk.measure} of the reference, and what is asked of it"
         )
-    return DeclaredBudget(
-        risk, Budget(risk.name, n, risk.alpha, count(met[reference] & ~met)), count(met & ~met[reference])
-    )
-
-
-def _scored(grid: Grid, risk: Risk, outcomes: Outcomes, reference: int) -> DeclaredBudget:
-    """Budget of a drop in a score."""
-    values = outcomes.measures[risk.measure]
-    _refuse_outside(risk, values <= 1, "scores from 0 to 1", outcomes)
-    change = values - values[reference]
-
-    def budget(losses: NDArray[np.float64]) -> Budget:
-        return loss_budget(risk.name, risk.alpha, losses, risk.test, risk.seed, outcomes.prompts)
-
-    if not budget(values[[reference]]).fails(0, grid.delta):
-        raise NothingCertifiableError(
-            f"{grid.name}: risk {risk.name}: the reference's mean {risk.measure} is {values[reference].mean():.3g}, so "
-            f"a candidate that always has 0 would pass at alpha={risk.alpha:g}; check {risk.measure} of the reference"
-        )
-    return DeclaredBudget(risk, budget(np.maximum(-change, 0)), count(change > 0))
+    change = met - met[reference]
+    budget = budget_of(grid, outcomes, risk.name, risk.alpha, np.maximum(-change, 0), declared=risk)
+    return DeclaredBudget(risk, budget, count(change > 0))
 
 
 def _met(risk: Risk, values: NDArray[np.float64], outcomes: Outcomes) -> NDArray[np.bool_]:

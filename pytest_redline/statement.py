@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
-from pytest_redline.certificate_schema import PromptSet, StatedConfiguration, StatedGroups, StatedRisk, Statement
+from pytest_redline.certificate_schema import (
+    PromptSet,
+    StatedClusters,
+    StatedConfiguration,
+    StatedDesign,
+    StatedGroups,
+    StatedRisk,
+    Statement,
+)
 from pytest_redline.claims import Risk
+from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 
@@ -31,6 +41,7 @@ def state(
             content=content,
             sample=grid.sample._asdict() if grid.sample else None,
             population=grid.population,
+            design=_design(grid, outcomes),
         ),
         grader=grid.grader,
         reference=grid.reference,
@@ -42,21 +53,98 @@ def state(
         else None,
         checkpoints=dict(checkpoints or {}),
         risks=[StatedRisk(**asdict(risk)) for risk in grid.risks],
+        clusters=StatedClusters(
+            **asdict(grid.clusters), n=len(set(outcomes.clusters)), sha256=sha256_of(list(outcomes.clusters))
+        )
+        if grid.clusters and outcomes.clusters
+        else None,
     )
     return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 
 
+def _design(grid: Grid, outcomes: Outcomes) -> StatedDesign | None:
+    """How the prompts were drawn, where not each by itself.
+
+    Raises
+    ------
+    OutcomesError
+        The prompts cannot have been drawn so.
+    """
+    design = grid.design
+    if design is None or design.kind == "independent":
+        return None
+    if design.pool is not None and design.pool < len(outcomes.prompts):
+        raise OutcomesError(
+            f"population.pool: {len(outcomes.prompts):,} prompts cannot be drawn without replacement from "
+            f"{design.pool:,}; correct the number, or say census"
+        )
+    sizes = dict(sorted(Counter(outcomes.groups or ()).items())) if design.kind == "stratified" else None
+    if sizes == {}:
+        raise OutcomesError("population.design: stratified, but no prompt has a group; name the column of the strata")
+    return StatedDesign(kind=design.kind, pool=design.pool, sizes=sizes)
+
+
 def promise(statement: Statement) -> str:
     """What a certificate promises, on what assumption."""
+    draw = _draw(statement)
     budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
     risks = [Risk(**risk.model_dump()) for risk in statement.risks]
     others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
     share = 100 * (1 - Decimal(repr(statement.delta)))
+    often = f"in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no"
+    start = f"{draw.start}, then {often}" if draw.random else f"{draw.start}: on this run no"
     return (
-        f"If these {statement.prompts.n:,} prompts are an independent random draw from {statement.prompts.population}, "
-        f"then in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no "
-        f"configuration marked certified has joint risk above {budget} there{others}, for statement "
-        f"{statement.hash[:12]} fixed before the outcomes."
+        f"{start} configuration marked certified has joint risk above {budget} {draw.where}{others}, for statement "
+        f"{statement.hash[:12]} fixed before the outcomes.{draw.note}"
+    )
+
+
+class _Draw(NamedTuple):
+    """How a promise begins, where the risk holds, and what else must be said."""
+
+    start: str
+    where: str = "there"
+    note: str = ""
+    random: bool = True
+
+
+def _draw(statement: Statement) -> _Draw:
+    """The sampling design in words."""
+    prompts, design, clusters = statement.prompts, statement.prompts.design, statement.clusters
+    these, source = f"these {prompts.n:,} prompts", prompts.population
+    conservative = " Under such a draw the test errs less often than it may."
+    if clusters is not None and clusters.remedy == "one_per_cluster":
+        return _Draw(
+            f"If {these} are a random one of each of {clusters.n:,} clusters by {clusters.by}, and the clusters an "
+            f"independent random draw from {source}",
+            "there, on a random prompt of a random cluster",
+        )
+    if clusters is not None:
+        return _Draw(
+            f"If the {clusters.n:,} clusters by {clusters.by} of {these} are an independent random draw from {source}",
+            "there, on a random prompt of a random cluster",
+        )
+    if design is None:
+        return _Draw(f"If {these} are an independent random draw from {source}")
+    if design.kind == "stratified":
+        sizes = ", ".join(f"{name} {size:,}" for name, size in (design.sizes or {}).items())
+        return _Draw(
+            f"If {these} are independent random draws from {source} with fixed numbers by group ({sizes})",
+            "there, in this mix of groups",
+            conservative,
+        )
+    if design.kind == "finite_pool":
+        return _Draw(
+            f"If {these} were drawn at random, without replacement, from the {design.pool:,} prompts of {source}",
+            "over these",
+            conservative,
+        )
+    return _Draw(
+        f"{these[:1].upper()}{these[1:]} are all of {source}",
+        "over them",
+        " k/n is the joint risk of this run without any sampling error; the test asks for more than k/n below the "
+        "budget. Another run may differ.",
+        random=False,
     )
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
 from pytest_redline.certificate_schema import Certificate, Cost
-from pytest_redline.claims import Risk
+from pytest_redline.claims import Clusters, Design, Risk
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
     KNOWN_MEASURES,
@@ -99,7 +99,7 @@ def differences(certificate: Certificate) -> list[str]:
     """
     grid = _grid(certificate)
     outcomes = unpack(certificate.outcomes, grid.labels)
-    _check_ids(outcomes)
+    _check_ids(certificate, outcomes)
     again = certify(
         grid,
         outcomes,
@@ -129,15 +129,21 @@ def differences(certificate: Certificate) -> list[str]:
     return found
 
 
-def _check_ids(outcomes: Outcomes) -> None:
+def _check_ids(certificate: Certificate, outcomes: Outcomes) -> None:
     """Refuse prompts and groups that no source hands over."""
     prompts = outcomes.prompts
     if any(not prompt.strip() or _SURROGATE.search(prompt) for prompt in prompts):
         raise CertificateError("outcomes.prompts: an id is blank or holds half a character")
     if list(prompts) != sorted(prompts, key=natural_key):
         raise CertificateError("outcomes.prompts: not in natural order")
-    if not all(on_one_line(group) for group in set(outcomes.groups or ())):
-        raise CertificateError("outcomes.groups: the name of a group holds a control character")
+    for what, names in (("group", outcomes.groups), ("cluster", outcomes.clusters)):
+        if not all(on_one_line(name) for name in set(names or ())):
+            raise CertificateError(f"outcomes.{what}s: the name of a {what} holds a control character")
+    clusters = certificate.statement.clusters
+    if (clusters is None) != (outcomes.clusters is None):
+        raise CertificateError("outcomes.clusters: not as the statement says")
+    if clusters and clusters.remedy == "one_per_cluster" and len(set(outcomes.clusters or ())) < len(prompts):
+        raise CertificateError("outcomes.clusters: a cluster has more than one prompt")
 
 
 def _grid(certificate: Certificate) -> Grid:
@@ -177,6 +183,7 @@ def _grid(certificate: Certificate) -> Grid:
     wanted += [risk.measure for risk in statement.risks]
     if missing := [name for name in dict.fromkeys(wanted) if name not in certificate.outcomes.measures]:
         raise CertificateError(f"outcomes.measures: {', '.join(missing)} is missing")
+    design, clusters = statement.prompts.design, statement.clusters
     return Grid(
         path=Path(certificate.provenance.grid.path if certificate.provenance.grid else certificate.name),
         name=certificate.name,
@@ -192,6 +199,8 @@ def _grid(certificate: Certificate) -> Grid:
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,
         risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
+        design=Design(design.kind, design.pool) if design else None,
+        clusters=Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
     )
 
 

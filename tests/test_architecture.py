@@ -91,6 +91,8 @@ def imported(path: Path) -> Iterator[str]:
 ALLOWED = {  # what of Redline a module may import, at whatever place; a folder is all modules in it
     "errors": set(),
     "claims": set(),
+    "clusters": {"claims", "grid", "order", "outcomes"},
+    "order": set(),
     "claim_rules": {"claims", "complaints", "grid_schema"},
     "grid": {"claims", "errors"},
     "labels": set(),
@@ -103,7 +105,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "certificate_schema": set(),
     "store": {"errors"},
     "progress": {"store"},
-    "prompts": {"errors", "outcomes", "paths", "sources", "text"},
+    "prompts": {"claims", "clusters", "errors", "outcomes", "paths", "sources", "text"},
     "grading": {"grading"},
     "sources": {
         "alignment",
@@ -304,7 +306,7 @@ def grid_keys() -> list[str]:
     from pytest_redline import grid_schema
 
     models = (grid_schema.GridModel, grid_schema.CostModel, grid_schema.ServingModel, grid_schema.GroupsModel)
-    models += (grid_schema.RiskModel,)
+    models += (grid_schema.RiskModel, grid_schema.ClustersModel, grid_schema.PopulationModel)
     return sorted({key for model in models for key in model.model_fields})
 
 

@@ -121,7 +121,9 @@ def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> l
             )
             for risk in certificate.risks
         ),
-        Column("risk", [f"{row.joint_risk:.3f}" for row in rows], True, 4),
+        Column(
+            "risk", [f"{row.joint_risk:.3f}" for row in rows], True, 4 if certificate.statement.test == "exact" else 0
+        ),
         Column("p", [words.p_value(row.p) for row in rows], True),
         Column("verdict", [words.verdict(row) for row in rows], False),
     ]

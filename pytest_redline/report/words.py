@@ -59,6 +59,12 @@ def interval(bounds: tuple[float, float] | None, scale: float = 1.0) -> str:
     return "" if bounds is None else f" ({scale * bounds[0]:+.1f} to {scale * bounds[1]:+.1f})"
 
 
+def drawn(certificate: Certificate) -> str:
+    """Name what a draw consists of."""
+    clusters = certificate.statement.clusters
+    return "clusters" if clusters and clusters.remedy == "cluster_means" else "prompts"
+
+
 def failed(row: ConfigurationResult) -> frozenset[str]:
     """Names of the budgets that keep a configuration from being certified: "all", groups and declared risks."""
     return frozenset((*row.needed.violations_fewer, *row.needed.mean_losses) if row.needed else ())
@@ -175,7 +181,7 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
         f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
         f"  one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)} and "
         f"{upper(row.risk_upper_simultaneous)}",
-        f"  exact p = {p_over(row.p, needed.level)}; Holm allows {needed.level:.3g} here",
+        f"  {certificate.statement.test} p = {p_over(row.p, needed.level)}; Holm allows {needed.level:.3g} here",
     ]
     for group in certificate.groups:
         part = next(each for each in group.configurations if each.label == row.label)
@@ -198,7 +204,10 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
         for name, number in needed.violations_fewer.items()
     ]
     fewer += [
-        f"a mean loss of at most {lower(mean)} for {name}" for name, mean in needed.mean_losses.items() if mean >= 0
+        f"a mean loss of at most {lower(mean)}"
+        + ("" if name == "all" else f" for {name}" if name in declared else f" in group {spelled(name)}")
+        for name, mean in needed.mean_losses.items()
+        if mean >= 0
     ]
     if fewer:
         lines.append(f"  it would pass with {' and '.join(fewer)}")
@@ -208,7 +217,8 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
         lines.append("  its measured risk is not below the budget: more prompts are not expected to help")
     else:
         lines.append(
-            f"  or with about {needed.prompts:,} prompts in a new draw (chance 0.8 if its risk is as measured)"
+            f"  or with about {needed.prompts:,} {drawn(certificate)} in a new draw (chance 0.8 if its risk is as "
+            "measured)"
         )
         lines.append(f"  how sure that is: pytest-redline plan --pilot {certificate.name}.certificate.json")
     return lines

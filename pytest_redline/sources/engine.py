@@ -296,7 +296,15 @@ class _Book:
             )
         outputs = np.array([[output_hash(each.text) for each in row] for row in complete], dtype=np.uint64)
         return (
-            Outcomes(self.grid.labels, self.prompts.ids, self.correct, measures, self.prompts.groups, outputs),
+            Outcomes(
+                self.grid.labels,
+                self.prompts.ids,
+                self.correct,
+                measures,
+                self.prompts.groups,
+                outputs,
+                self.prompts.clusters,
+            ),
             warnings,
         )
 

@@ -50,11 +50,14 @@ class Recorded:
         The path, as messages show it, and the hex sha256 of every file that was read.
     warnings
         What is allowed but should be looked at, one sentence or two each.
+    texts
+        Text of each prompt, or None where not all are known.
     """
 
     outcomes: Outcomes
     files: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...] = ()
+    texts: tuple[str, ...] | None = None
 
 
 def load_recorded(
@@ -108,21 +111,20 @@ def load_recorded(
         contents[name] = content
     if problems:
         raise OutcomesError(problems)
-    grouped = prompts is not None and prompts.groups is not None
-    reader = _Reader(source.columns, labels, measures, wide=wide, grouped=grouped)
+    reader = _Reader(source.columns, labels, measures, prompts, wide=wide)
     for (label, _), (name, content) in zip(files, contents.items(), strict=True):
         reader.read(name, content.data, label)
     records = reader.finish()
     hashes = tuple((name, content.sha256) for name, content in contents.items())
     outcomes = align(labels, records, prompts)
     twins = _twins(prompts.file if prompts else hashes[0][0], outcomes.prompts)
-    return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins))
+    return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins), _texts(records, prompts, outcomes.prompts))
 
 
 class _Note(NamedTuple):
     """A column that says something of the prompt."""
 
-    attribute: Literal["texts", "hashes", "groups"]  # of Rows
+    attribute: Literal["texts", "hashes", "groups", "clusters"]  # of Rows
     path: str
     required: bool
 
@@ -159,13 +161,15 @@ class _Tally:
 class _Reader:
     """Reads a recording file by file into `Records`; keeps the faults of rows until `finish`.
 
-    ``wide``: each row holds every configuration. ``grouped``: the prompts file has the groups, so that the recording
-    need not.
+    ``wide``: each row holds every configuration. What ``prompts`` says of the prompts, the recording need not.
     """
 
     def __init__(
-        self, columns: Columns, labels: Sequence[str], needed: Sequence[str], *, wide: bool, grouped: bool
+        self, columns: Columns, labels: Sequence[str], needed: Sequence[str], prompts: PromptList | None, *, wide: bool
     ) -> None:
+        def listed(what: str) -> bool:
+            return getattr(prompts, what, None) is not None
+
         self.columns = columns
         self.labels = labels
         self.wide = wide
@@ -180,8 +184,10 @@ class _Reader:
         self.notes = [
             _Note("texts", columns.prompt_text or "prompt_text", columns.prompt_text is not None),
             _Note("hashes", columns.prompt_hash or "prompt_hash", columns.prompt_hash is not None),
-            _Note("groups", columns.group or "group", columns.group is not None and not grouped),
+            _Note("groups", columns.group or "group", columns.group is not None and not listed("groups")),
         ]
+        if columns.cluster is not None:
+            self.notes.append(_Note("clusters", columns.cluster, not listed("clusters")))
         self.one_object: dict[str, str] = {}  # each text that recurs, once
         self.parts: dict[str, tuple[str, ...]] = {}  # what each compound id was joined from
         self.not_right: set[object] = set()  # some of the values that were read as wrong
@@ -311,7 +317,7 @@ class _Reader:
             text = as_text(lookup(row, path))
             if text is None and required:
                 self._absent(path, row, line, "give every row one, or leave it out of columns")
-            if attribute == "groups" and text is not None and not on_one_line(text):
+            if attribute in ("groups", "clusters") and text is not None and not on_one_line(text):
                 self.faults.add(f"{self.name}:{line} {path}: {quoted(text)} {NO_GROUP}")
             values: list[str | None] = getattr(rows, attribute)
             values.append(None if text is None else self.one_object.setdefault(text, text))
@@ -476,8 +482,16 @@ def _twins(name: str, prompts: Sequence[str]) -> list[str]:
     ]
 
 
+def _texts(records: Sequence[Records], prompts: PromptList | None, ids: Sequence[str]) -> tuple[str, ...] | None:
+    """Texts of the prompts, where the prompts file or the recording has them all."""
+    known = dict(zip(prompts.ids, prompts.texts, strict=True)) if prompts and prompts.texts else {}
+    for rows in {id(record.rows): record.rows for record in records}.values():
+        known.update((prompt, text) for prompt, text in zip(rows.prompts, rows.texts, strict=False) if text is not None)
+    return tuple(known[prompt] for prompt in ids) if all(prompt in known for prompt in ids) else None
+
+
 def _paths(columns: Columns) -> list[str]:
-    about_prompts = [*columns.prompt, columns.group, columns.prompt_text, columns.prompt_hash]
+    about_prompts = [*columns.prompt, columns.group, columns.cluster, columns.prompt_text, columns.prompt_hash]
     by_configuration = [columns.correct.path, columns.output, *columns.measures.values()]
     return [path for path in (*about_prompts, *by_configuration) if path is not None]
 
@@ -487,6 +501,8 @@ def _check_wide(columns: Columns, needed: Sequence[str]) -> None:
     problems = []
     prompt = {f"prompt[{position}]": path for position, path in enumerate(columns.prompt)}
     same = {**prompt, "group": columns.group, "prompt_text": columns.prompt_text, "prompt_hash": columns.prompt_hash}
+    if columns.cluster is not None and PLACE in columns.cluster:
+        problems.append(f"clusters.by: {columns.cluster!r} differs by configuration; drop {PLACE}")
     measures = {name: columns.measures.get(name, name) for name in (*needed, *columns.measures)}
     own = {"correct": columns.correct.path, "output": columns.output, **measures}
     for key, path in same.items():

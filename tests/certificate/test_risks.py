@@ -19,7 +19,7 @@ from pytest_redline.claims import Risk
 from pytest_redline.errors import CertificateError, NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Groups
 from pytest_redline.grid_file import load_grid
-from pytest_redline.loss_budgets import random_order
+from pytest_redline.order import random_order
 from pytest_redline.paths import fixtures
 from pytest_redline.report import markdown, terminal, words
 from pytest_redline.sources.recorded import load_recorded
@@ -199,7 +199,7 @@ def test_requirement_that_the_reference_hardly_meets_is_refused():
     with pytest.raises(NothingCertifiableError, match="risk latency: the reference meets the requirement on 5 of 400"):
         certificate_for(LATENCY, outcomes=outcomes)
     low = replace(outcomes, measures={**outcomes.measures, "judge": np.full((4, N), 0.02)})
-    with pytest.raises(NothingCertifiableError, match=r"risk score: the reference's mean judge is 0\.02"):
+    with pytest.raises(NothingCertifiableError, match=r"risk score: the reference has a mean judge of 0\.02"):
         certificate_for(SCORE, outcomes=low)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_redline.claims import Risk
+from pytest_redline.claims import Clusters, Design, Risk
 from pytest_redline.errors import GridError
 from pytest_redline.grid_file import load_grid
 
@@ -111,3 +111,48 @@ def test_engine_measures_what_it_measures(load, problems):
     assert load(ENGINE + "risks: {long: {measure: forwards, over: 60, alpha: 0.1}}\n").risks[0].over == 60
     (problem,) = problems(ENGINE + "risks: {slow: {measure: seconds, over: 2, alpha: 0.1}}\n")
     assert problem.endswith("the engine does not measure 'seconds'; it knows tokens, forwards, finished")
+
+
+# -- Populations --------------------------------------------------------------------------------------------------
+
+
+def test_population_and_clusters_are_read_as_they_are_meant(load):
+    grid = load(GRID.replace("made prompts", "{name: traffic, design: finite_pool, pool: 1319}"))
+    assert (grid.population, grid.design) == ("traffic", Design("finite_pool", 1319))
+    grid = load(GRID + "clusters: {by: template, remedy: cluster_means, test: wsr, seed: 3}\n")
+    assert grid.clusters == Clusters("template", "cluster_means", "wsr", 3)
+    assert grid.source.columns.cluster == "template"
+    assert load(GRID + "clusters: {by: template, remedy: one_per_cluster}\n").clusters == Clusters(
+        "template", "one_per_cluster"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (GRID.replace("made prompts", "{name: x, design: finite_pool}"), "3 population.pool: goes with"),
+        (GRID.replace("made prompts", "{name: x, design: census, pool: 5}"), "3 population.pool: goes with"),
+        (GRID.replace("made prompts", "{name: x, design: stratified}"), "3 population.design: stratified: by what; "),
+        (
+            GRID.replace("made prompts", "{name: x, design: census}") + "delta: 0.3\n",
+            "3 population.design: census draws are covered for delta up to 0.25, found 0.3",
+        ),
+        (
+            GRID.replace("made prompts", "{name: x, design: census}") + "clusters: {by: t, remedy: one_per_cluster}\n",
+            "3 population.design: census does not go with `clusters`",
+        ),
+        (
+            GRID.replace("made prompts", "{name: x, design: census}")
+            + "risks: {score: {measure: judge, loss: drop, test: wsr, alpha: 0.1}}\n",
+            "3 population.design: census does not go with `test: wsr`",
+        ),
+        (GRID + "clusters: {by: t, remedy: cluster_means}\n", "8 clusters: cluster means are tested by `test: hb` or"),
+        (GRID + "clusters: {by: t, remedy: one_per_cluster, test: hb}\n", "8 clusters.test: goes with `remedy: clus"),
+        (GRID + "clusters: {by: t, remedy: cluster_means, test: hb, seed: 1}\n", "8 clusters.seed: goes with"),
+        (GRID + "clusters: {by: t, remedy: reweight}\n", "8 clusters.remedy: found 'reweight'; "),
+        (GRID + "prompts: {file: p.csv}\nclusters: {by: prompt, remedy: one_per_cluster}\n", "9 clusters.by: 'prompt'"),
+    ],
+)
+def test_population_that_does_not_hold_together_is_one_problem(problems, text, problem):
+    (found,) = problems(text)
+    assert found.startswith(f"g.redline.yaml:{problem}")

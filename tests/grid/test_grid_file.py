@@ -269,7 +269,7 @@ def test_option_leaves_budgets_of_groups_alone(load):
 @pytest.mark.parametrize(
     ("swap", "problem"),
     [
-        (more("colour: red"), "5 colour: unknown key; allowed are alpha, configurations, cost,"),
+        (more("colour: red"), "5 colour: unknown key; allowed are alpha, clusters, configurations, cost,"),
         (more("serveing: cand"), "5 serveing: unknown key; did you mean serving?"),
         (("name: made", "nmae: made"), "2 nmae: unknown key; did you mean name?"),
         (more("cost: {measure: tokens_per_forward, bettr: higher}"), "5 cost.bettr: unknown key; did you mean better?"),

@@ -59,6 +59,9 @@ def test_every_shipped_grid_fits_the_schema(path):
         {"serving": "cand"},
         {"serving": {"file": "serve.yaml", "keys": {"x": "a.b"}}},
         {"groups": {"by": "kind", "alpha": {"hard": 0.15}}},
+        {"population": {"name": "traffic", "design": "finite_pool", "pool": 1319}},
+        {"clusters": {"by": "template", "remedy": "one_per_cluster", "seed": 3}},
+        {"clusters": {"by": "template", "remedy": "cluster_means", "test": "hb"}},
         {"risks": {"format": {"measure": "has_answer", "alpha": 0.02}}},
         {"risks": {"latency": {"measure": "seconds", "over": 2, "alpha": 0.1}}},
         {"risks": {"score": {"measure": "judge", "loss": "drop", "test": "wsr", "seed": 3, "alpha": 0.1}}},
@@ -100,6 +103,10 @@ def test_valid_grid_fits_the_schema_as_it_fits_the_model(more):
         {"serving": {"file": "s.yaml", "keys": {}}},
         {"groups": {"alpha": {"hard": 0.1}}},
         {"groups": {"by": "kind", "alpha": {"hard": 1.5}}},
+        {"population": {"name": "traffic"}},
+        {"population": {"name": "traffic", "design": "random"}},
+        {"clusters": {"by": "template"}},
+        {"clusters": {"by": "template", "remedy": "cluster_means", "test": "exact"}},
         {"risks": {"format": {"alpha": 0.02}}},
         {"risks": {"format": {"measure": "has_answer"}}},
         {"risks": {"format": {"measure": "has_answer", "alpha": 0.02, "limit": 3}}},
@@ -120,7 +127,7 @@ def test_required_key_is_required_by_the_schema(key):
 
 def test_schema_describes_every_key_of_a_grid_file_that_is_not_a_plain_map():
     described = grid_schema()["properties"]
-    bare = {"prompts", "cost", "source", "configurations", "groups"}  # described by their own models
+    bare = {"prompts", "cost", "source", "configurations", "groups", "clusters"}  # described by their own models
     assert {key for key, value in described.items() if "description" not in value} <= bare
 
 
