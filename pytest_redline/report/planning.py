@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from io import StringIO
 
-from rich.console import Console
-from rich.table import Table
-
-from pytest_redline.report import words
+from pytest_redline.report import layout, words
 from pytest_redline.stats.planning import Level, PilotRow, Reach, RiskPlan
 from pytest_redline.text import spelled
 
@@ -18,7 +13,6 @@ _LEVELS = {
     "delta/(m-1)": "what a candidate must meet while every other one fails.",
     "delta": "what it must meet once every other one passes.",
 }
-_UNLIMITED = 10_000  # columns: a table is as wide as its cells
 
 
 def heading(alpha: float, delta: float, m: int, fewest: Mapping[str, int], width: int) -> str:
@@ -28,23 +22,23 @@ def heading(alpha: float, delta: float, m: int, fewest: Mapping[str, int], width
     ]
     more = f", or below {', '.join(groups)}" if groups else ""
     least = f"Below {words.counted(fewest['all'], 'prompt')}{more}, not even zero violations certify anything."
-    return "\n".join([f"alpha {alpha:g}, delta {delta:g}, m {m}", _filled(least, width)])
+    return "\n".join([f"alpha {alpha:g}, delta {delta:g}, m {m}", layout.filled(least, width)])
 
 
 def reach(reached: Sequence[Reach], n: int) -> str:
     """Make the table of what n prompts can show."""
-    table = _table(("level", "", "most violations", "share", "zero violations prove"), left=1)
+    table = layout.table(("level", "", "most violations", "share", "zero violations prove"), left=1)
     for each in reached:
         most, share = (
             (words.NONE, words.NONE) if each.share is None else (words.share(each.most, n), f"{each.share:.4f}")
         )
         table.add_row(each.level.name, f"{each.level.value:.4g}", most, share, words.upper(each.alpha_of_zero))
-    return "\n".join([f"What {words.counted(n, 'prompt')} can show:", *_drawn(table)])
+    return "\n".join([f"What {words.counted(n, 'prompt')} can show:", *layout.drawn(table)])
 
 
 def risks(plans: Sequence[RiskPlan], levels: Sequence[Level], n: int | None, power: float, width: int) -> str:
     """Make the table of the prompts that candidates need, with their chances at n where that is known."""
-    table = _table(("true risk", *(level.name for level in levels)), left=0)
+    table = layout.table(("true risk", *(level.name for level in levels)), left=0)
     for row in plans:
         chances = [f" ({chance:.3f})" for chance in row.power] if row.power else [""] * len(levels)
         needed = [_prompts(each) for each in row.prompts]
@@ -52,9 +46,9 @@ def risks(plans: Sequence[RiskPlan], levels: Sequence[Level], n: int | None, pow
     chance = f" (and its chance with {n:,})" if n is not None else ""
     return "\n".join(
         [
-            _filled(f"Prompts from which on a candidate is certified with probability {power:g}{chance}:", width),
-            *_drawn(table),
-            *(_filled(f"{level.name} = {level.value:.4g}: {_LEVELS[level.name]}", width) for level in levels),
+            layout.filled(f"Prompts from which on a candidate is certified with probability {power:g}{chance}:", width),
+            *layout.drawn(table),
+            *(layout.filled(f"{level.name} = {level.value:.4g}: {_LEVELS[level.name]}", width) for level in levels),
         ]
     )
 
@@ -63,7 +57,7 @@ def pilot(
     labels: Sequence[str], rows: Sequence[PilotRow], reference: str, size: int, n: int, power: float, width: int
 ) -> str:
     """Make the text on a pilot of ``size`` prompts, before a new draw of n."""
-    table = _table(("candidate", "k/n", "risk, 95 %", "chance", "were risk as measured", "prompts"), left=1)
+    table = layout.table(("candidate", "k/n", "risk, 95 %", "chance", "were risk as measured", "prompts"), left=1)
     for label, row in zip(labels, rows, strict=True):
         table.add_row(
             spelled(label),
@@ -82,39 +76,21 @@ def pilot(
     )
     return "\n".join(
         [
-            _filled(
+            layout.filled(
                 f"After a pilot of {words.counted(size, 'prompt')} against {spelled(reference)}, with a new draw of "
                 f"{words.counted(n, 'prompt')}:",
                 width,
             ),
-            *_drawn(table),
-            _filled(notes, width),
+            *layout.drawn(table),
+            layout.filled(notes, width),
         ]
     )
 
 
 def warnings(texts: Sequence[str], width: int) -> str:
     """Make a paragraph for each warning."""
-    return "\n".join(_filled(f"Warning: {spelled(text)}", width) for text in texts)
+    return "\n".join(layout.filled(f"Warning: {spelled(text)}", width) for text in texts)
 
 
 def _prompts(number: int | None) -> str:
     return "no number" if number is None else f"{number:,}"
-
-
-def _table(headers: Sequence[str], left: int) -> Table:
-    """Make a table whose first so many columns are flush left."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="left" if index < left else "right", no_wrap=True)
-    return table
-
-
-def _drawn(table: Table) -> list[str]:
-    stream = StringIO()
-    Console(file=stream, width=_UNLIMITED, color_system=None, highlight=False, markup=False, emoji=False).print(table)
-    return [line.rstrip() for line in stream.getvalue().splitlines()]
-
-
-def _filled(text: str, width: int) -> str:
-    return textwrap.fill(text, max(width, 40), break_on_hyphens=False)

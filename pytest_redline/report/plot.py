@@ -14,7 +14,7 @@ WIDTH: Final = 760
 _PLOT: Final = 400  # height of the plot with its title; the legend goes below
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 24, 48, 56  # what title, axes and tick labels take
 _LEGEND_ROW: Final = 20
-_LETTER: Final = 6.8  # generous width of a letter in the legend's size
+_LETTER: Final = 8.6  # width of a capital in the legend's size, so that no label reaches the next
 _MOST_TICKS: Final = 8
 # Told apart without colour too: the palette of Okabe and Ito, which the colour-blind see, with dashes and marks.
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")

@@ -30,6 +30,11 @@ def gain(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:+.1f}%"
 
 
+def percent(share: float) -> str:
+    """Print a share in percent."""
+    return f"{100 * share:.1f}%"
+
+
 def number(value: float | None) -> str:
     """Print a cost with four significant digits."""
     return NONE if value is None else f"{value:#,.4g}".rstrip(".")
