@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_redline.certificate_schema import Needed
+from pytest_redline.certificate_schema import Needed, Reuse
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.stats.bounded import betting
 from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
 from pytest_redline.stats.mean_bounds import fewest_for_betting
-from pytest_redline.stats.multiplicity import level_to_meet
+from pytest_redline.stats.multiplicity import HOLM, Family, level_to_meet
 from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
 
 Counts = NDArray[np.int64]
@@ -92,7 +92,12 @@ def count(violated: NDArray[np.bool_]) -> Counts:
     return counted
 
 
-def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
+def family_of(grid: Grid, reuse: Reuse | None) -> Family:
+    """How the grid shares delta: equally among its rows and whatever else counts on these prompts."""
+    return HOLM if reuse is None else Family(others=float(reuse.counted - grid.m))
+
+
+def refuse_too_few(grid: Grid, sizes: Mapping[str, int], family: Family = HOLM) -> None:
     """Refuse when not even zero violations would certify anything.
 
     Parameters
@@ -100,7 +105,8 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
     sizes
         Number of prompts in "all" and in each group.
     """
-    level = grid.delta / grid.m
+    counted = grid.m + int(family.others)
+    level = grid.delta / counted
     groups = grid.groups.alpha if grid.groups else {}
     betting_on_all = grid.test == "wsr"
     limits = [("all", "", grid.alpha, betting_on_all)]
@@ -112,17 +118,20 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int]) -> None:
         if n < needed:  # without any loss, Hoeffding-Bentkus is the exact test
             best = 1.0 if not n else float(betting(np.zeros(n), alpha)) if bets else binomial_tail(0, n, alpha)
             raise NothingCertifiableError(
-                f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={grid.m}: even zero violations give "
+                f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={counted}: even zero violations give "
                 f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
                 f"prompts{where}; pytest-redline plan says what more would show"
             )
 
 
-def refuse_weak_reference(grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_]) -> None:
+def refuse_weak_reference(
+    grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_], family: Family = HOLM
+) -> None:
     """Refuse when a candidate that is wrong on every prompt would be certified."""
     everything = budgets[0]
     right = int(reference_right.sum())
-    if right <= largest_passing(everything.n, grid.alpha, grid.delta):  # the level of Holm's last step
+    last = grid.delta / (1 + family.others)  # the level of Holm's last step
+    if right <= largest_passing(everything.n, grid.alpha, last):
         raise NothingCertifiableError(
             f"{grid.name}: the reference is right on {right:,} of {everything.n:,} prompts only, so a candidate that "
             f"is always wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the "
@@ -136,9 +145,11 @@ def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
     return largest
 
 
-def what_is_needed(index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float) -> Needed:
+def what_is_needed(
+    index: int, budgets: Sequence[Budget], p: NDArray[np.float64], delta: float, family: Family = HOLM
+) -> Needed:
     """What would certify a row, all other rows as they are."""
-    level = level_to_meet(index, p, delta)
+    level = level_to_meet(index, p, delta, family)
     fewer: dict[str, int] = {}
     losses: dict[str, float] = {}
     needed: list[int | None] = []

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pytest_redline.budgets import (
     Budget,
+    family_of,
     group_members,
     p_values,
     refuse_too_few,
@@ -30,6 +31,7 @@ from pytest_redline.certificate_schema import (
     GroupResult,
     GroupRow,
     Provenance,
+    Reuse,
     Sharing,
     Verdict,
 )
@@ -42,7 +44,7 @@ from pytest_redline.packing import pack
 from pytest_redline.risks import DeclaredBudget, declared_budgets, joint_budget, joint_budgets, refuse_weak_losses
 from pytest_redline.statement import promise, sha256_of, state
 from pytest_redline.stats.bootstrap import SEED, default_resamples
-from pytest_redline.stats.multiplicity import holm, holm_levels
+from pytest_redline.stats.multiplicity import Family, holm, holm_levels
 
 FRONTIER_ALPHAS = tuple(percent / 100 for percent in range(1, 31))  # the paper's grid for alpha_min
 MOST_RESAMPLED_ROWS = 100
@@ -62,6 +64,7 @@ def certify(
     content: str | None = None,
     checkpoints: Mapping[str, str] | None = None,
     sharing: Sharing | None = None,
+    reuse: Reuse | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Certify a grid on its outcomes.
@@ -82,6 +85,8 @@ def certify(
         Hashes of the models that were served.
     sharing
         Forwards of a source that serves configurations together.
+    reuse
+        What earlier statements on these prompts mean for this one; None for the first.
     intervals
         Also bootstrap net accuracy and gain of deployed and required rows (about half a second at n = 1,000).
 
@@ -102,14 +107,15 @@ def certify(
     losses = outcomes.violated(reference).astype(np.float64)
     extra = declared_budgets(grid, outcomes, reference)
     budgets = [*joint_budgets(grid, outcomes, groups, losses), *(each.budget for each in extra)]
-    refuse_too_few(grid, {budget.name: budget.n for budget in budgets})
+    family = family_of(grid, reuse)
+    refuse_too_few(grid, {budget.name: budget.n for budget in budgets}, family)
     if grid.test == "exact":
-        refuse_weak_reference(grid, budgets, outcomes.correct[reference])
+        refuse_weak_reference(grid, budgets, outcomes.correct[reference], family)
     else:
         refuse_weak_losses(grid, outcomes, reference)
 
     p = p_values(budgets)
-    certified = holm(p, grid.delta)
+    certified = holm(p, grid.delta, family)
     cost = costs(grid, outcomes)
     inert = same_as_reference(outcomes, reference)
     deployed = fastest(cost, certified & ~inert, reference, grid.cost)
@@ -117,7 +123,10 @@ def certify(
     detailed = with_intervals(grid, deployed) if intervals else []
     pooled = describe(outcomes, np.arange(len(outcomes.prompts)), reference, grid.cost, cost, detailed)
     n = len(outcomes.prompts)
-    rows = [configuration_result(grid, index, n, budgets, p, certified, inert, pooled, cost) for index in range(grid.m)]
+    rows = [
+        configuration_result(grid, index, n, budgets, p, family, certified, inert, pooled, cost)
+        for index in range(grid.m)
+    ]
     group_results = [
         group_result(
             grid,
@@ -141,15 +150,16 @@ def certify(
         reference=grid.reference,
         serving=grid.serving.label if grid.serving else None,
         deployed=grid.labels[deployed],
-        promise=promise(statement),
+        promise=promise(statement, reuse),
         cost=stated_cost(grid.cost),
         configurations=rows,
         groups=group_results,
         risks=[each.result(grid.labels) for each in extra],
-        frontier=frontier(grid, budgets, cost, inert, reference),
+        frontier=frontier(grid, budgets, family, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
         warnings=list(dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, extra)])),
         sharing=sharing,
+        reuse=reuse,
         provenance=provenance or Provenance(),
         outcomes=pack(outcomes),
     )
@@ -170,6 +180,7 @@ def configuration_result(
     n: int,
     budgets: Sequence[Budget],
     p: NDArray[np.float64],
+    family: Family,
     certified: NDArray[np.bool_],
     inert: NDArray[np.bool_],
     described: Described,
@@ -179,7 +190,7 @@ def configuration_result(
     configuration = grid.configurations[index]
     is_reference = configuration.label == grid.reference
     everything = budgets[0]
-    k, each = int(everything.k[index]), grid.delta / (grid.m - 1)
+    k, each = int(everything.k[index]), grid.delta / (grid.m + family.others - 1)
     breached = any(budget.lower(index, each) > budget.alpha for budget in budgets)
     verdict: Verdict = (
         "reference" if is_reference else "certified" if certified[index] else "breach" if breached else "undecided"
@@ -195,7 +206,7 @@ def configuration_result(
         n=n,
         joint_risk=everything.estimate(index),
         p=float(p[index]),
-        level=float(holm_levels(p, grid.delta)[index]),
+        level=float(holm_levels(p, grid.delta, family)[index]),
         gained=row.gained,
         accuracy=row.accuracy,
         net_accuracy=row.net_accuracy,
@@ -207,7 +218,7 @@ def configuration_result(
         cost=cost[index],
         gain=row.gain,
         gain_interval=row.gain_interval,
-        needed=None if certified[index] else what_is_needed(index, budgets, p, grid.delta),
+        needed=None if certified[index] else what_is_needed(index, budgets, p, grid.delta, family),
         changes=changes(configuration, grid),
     )
 
@@ -248,6 +259,7 @@ def group_result(grid: Grid, name: str, budget: Budget, n: int, described: Descr
 def frontier(
     grid: Grid,
     budgets: Sequence[Budget],
+    family: Family,
     cost: Sequence[float | None],
     inert: NDArray[np.bool_],
     reference: int,
@@ -257,7 +269,7 @@ def frontier(
     fixed = p_values(others) if others else np.zeros(grid.m)
     rows = []
     for alpha in FRONTIER_ALPHAS:
-        certified = holm(np.maximum(pooled.p(alpha), fixed), grid.delta)
+        certified = holm(np.maximum(pooled.p(alpha), fixed), grid.delta, family)
         deployed = fastest(cost, certified & ~inert, reference, grid.cost)
         rows.append(FrontierRow(alpha=alpha, deployed=grid.labels[deployed], certified=int(certified.sum())))
     smallest = next((row.alpha for row in rows if row.deployed != grid.reference), None)

@@ -306,6 +306,22 @@ class Provenance(_Closed):
         return data
 
 
+class Reuse(_Closed):
+    """What earlier statements on these prompts mean for this one; left out where there are none.
+
+    ``number`` says which statement it is. ``counted`` counts the configurations whose outcomes on these prompts are
+    known, those of this grid included: Holm's m. ``together`` is the sum of delta over the statements up to this one,
+    1 at most. ``before``: the statement was recorded before any outcome on these prompts was known. ``pool`` names
+    the pool that the promise is about where another random part of it was judged before.
+    """
+
+    number: Annotated[int, Field(ge=1)]
+    counted: Annotated[int, Field(ge=2)]
+    together: Annotated[float, Field(gt=0, le=1)]
+    before: bool
+    pool: str | None = None
+
+
 class Sharing(_Closed):
     """What serving configurations together saved: forwards that were run, and that each would have needed alone."""
 
@@ -354,18 +370,18 @@ class Certificate(_Closed):
     bootstrap: dict[str, int]
     warnings: list[str]
     sharing: Sharing | None = None
+    reuse: Reuse | None = None
     provenance: Provenance
     outcomes: PackedOutcomes
     digest: str = ""
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``sharing`` where nothing was served together, and ``risks`` where none is declared."""
+        """Leave out what there is not: forwards that were shared, earlier statements, further risks."""
         data: dict[str, Any] = plain(self)
-        if data.get("sharing", self) is None:
-            del data["sharing"]
-        if not data.get("risks", self):
-            del data["risks"]
+        for name in ("sharing", "reuse", "risks"):
+            if not data.get(name, self):
+                del data[name]
         return data
 
     def row(self, label: str) -> ConfigurationResult:

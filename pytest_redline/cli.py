@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_redline.commands import init, plan, schema, study, validate, verify
+from pytest_redline.commands import init, plan, schema, state, study, validate, verify
 
 COMMANDS = (  # as --help lists them
     init,
     plan,
     schema,
+    state,
     study,
     validate,
     verify,

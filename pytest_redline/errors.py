@@ -6,6 +6,7 @@
     ├── GridError                a grid file says something that cannot be carried out
     ├── OutcomesError            outcomes are missing, doubled, ambiguous or unreadable
     ├── NothingCertifiableError  so few prompts that not even zero violations would certify anything
+    ├── LedgerError              the record of statements is damaged, contradictory or cannot be written
     └── CertificateError         a certificate is unreadable, was changed, or contradicts its own outcomes
 
 Anything else that escapes is a fault of Redline itself and ends in a traceback.
@@ -49,6 +50,10 @@ class OutcomesError(RedlineError):
 
 class NothingCertifiableError(RedlineError):
     """So few prompts that not even zero violations would certify anything."""
+
+
+class LedgerError(RedlineError):
+    """The record of statements is damaged or contradictory, cannot be written, or does not allow what is asked."""
 
 
 class CertificateError(RedlineError):

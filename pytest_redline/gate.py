@@ -5,24 +5,34 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
-from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Sharing, WeightsRecord
+from pytest_redline.certificate_schema import (
+    Certificate,
+    FileRecord,
+    Provenance,
+    Reuse,
+    Sharing,
+    Statement,
+    WeightsRecord,
+)
 from pytest_redline.clusters import thinned, units, unnoticed_clusters
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
-from pytest_redline.outcomes import PromptList
+from pytest_redline.outcomes import Outcomes, PromptList, unknown
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
+from pytest_redline.reuse import Run, known_ledger, note, outcomes_hash, standing
 from pytest_redline.sources.recorded import Recorded, load_recorded
-from pytest_redline.statement import sha256_of
+from pytest_redline.statement import sha256_of, state
+from pytest_redline.store import Store
 
 
 @dataclass(frozen=True)
@@ -39,12 +49,15 @@ class Live:
         May anything be served; False judges from what the store holds.
     progress
         Makes what is told while serving, as a context manager.
+    run
+        What is stated in one run of the gate does not count against itself.
     """
 
     store: Path = Path(".redline/store.sqlite")
     device: str | None = None
     generate: bool = True
     progress: Callable[[], AbstractContextManager[Progress]] = lambda: nullcontext(Progress())
+    run: Run = field(default_factory=Run)
 
 
 def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
@@ -55,19 +68,21 @@ def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
     RedlineError
         The outcomes cannot be read, served or aligned, or nothing could be certified on them.
     """
+    live = live or Live()
     if isinstance(grid.source, EngineSource):
-        return _served(grid, live or Live())
-    return _recorded(grid, grid.source)
+        return _served(grid, live)
+    return _recorded(grid, grid.source, live.run)
 
 
-def _recorded(grid: Grid, source: RecordedSource) -> Certificate:
+def _recorded(grid: Grid, source: RecordedSource, run: Run) -> Certificate:
     recorded, prompts = recorded_outcomes(grid, source)
     provenance = _provenance(
         grid,
         outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
         prompts=prompts.sha256 if prompts else None,
     )
-    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings)
+    reuse = _reuse(grid, state(grid, recorded.outcomes), recorded.outcomes, run)
+    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings, reuse=reuse)
 
 
 def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, PromptList | None]:
@@ -101,17 +116,31 @@ def _served(grid: Grid, live: Live) -> Certificate:
     from filelock import FileLock
 
     from pytest_redline.sources.engine import serve
-    from pytest_redline.store import Store
 
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
     prompts = read_calibration_prompts(grid.prompts, group, grid.sample, grid.clusters)
     refuse_too_few(grid, units(grid.clusters, prompts.groups, prompts.clusters, len(prompts.ids)))
+    content = sha256_of([prompts.texts, prompts.answers])
+    asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters)
+
+    def stated(checkpoints: Mapping[str, str]) -> Statement:
+        return state(grid, asked, content, checkpoints)
+
     try:
         live.store.parent.mkdir(parents=True, exist_ok=True)
         # One process serves a grid at a time; another waits and then finds everything in the store.
         with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as told:
-            served = serve(grid, prompts, store, live.device, live.generate, told)
+            served = serve(
+                grid,
+                prompts,
+                store,
+                live.device,
+                live.generate,
+                told,
+                lambda checkpoints: note(grid, stated(checkpoints), prompts, store, live.run),
+            )
+            reuse = _reuse(grid, stated(served.checkpoints), served.outcomes, live.run, store)
     except (OSError, sqlite3.Error) as error:
         raise OutcomesError(f"{display(live.store)}: cannot be used as a store ({error}); name another") from None
     weights = [
@@ -124,12 +153,20 @@ def _served(grid: Grid, live: Live) -> Certificate:
         served.outcomes,
         provenance=provenance,
         notes=[*prompts.notes, *served.warnings, *unnoticed_clusters(grid, prompts.ids, prompts.texts)],
-        content=sha256_of([prompts.texts, prompts.answers]),
+        content=content,
         checkpoints=served.checkpoints,
         sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged)
         if served.forwards_run is not None
         else None,
+        reuse=reuse,
     )
+
+
+def _reuse(grid: Grid, statement: Statement, outcomes: Outcomes, run: Run, store: Store | None = None) -> Reuse | None:
+    """What the certificate says of earlier statements on these prompts."""
+    ledger = known_ledger(grid.path, statement, store, run)
+    judged = outcomes_hash(statement, outcomes)
+    return standing(ledger, grid.name, statement, outcomes.prompts, judged, unseen=False).section(statement)
 
 
 def _provenance(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,13 @@ class GridFile(pytest.File):
 
     def certificate(self) -> Certificate:
         """Certificate of the grid, computed at the first call; a failure is remembered as well."""
-        from pytest_redline.gate import Live, certificate_of
+        from pytest_redline.gate import certificate_of
 
         if self._error is not None:
             raise self._error
         if self._certificate is None:
             try:
-                options = self.config.stash[SESSION].options
-                live = Live(options.store, options.device, progress=self.shown_progress)
+                live = replace(self.config.stash[SESSION].live(), progress=self.shown_progress)
                 self._certificate = certificate_of(self.grid, live)
             except RedlineError as error:
                 self._error = error

@@ -54,6 +54,17 @@ class Outcomes:
         return result
 
 
+def unknown(
+    configurations: tuple[str, ...],
+    prompts: tuple[str, ...],
+    groups: tuple[str, ...] | None,
+    clusters: tuple[str, ...] | None,
+) -> Outcomes:
+    """Stand in for outcomes that do not exist yet, for what depends on the prompts only."""
+    nothing = np.zeros((len(configurations), len(prompts)), dtype=np.bool_)
+    return Outcomes(configurations, prompts, nothing, groups=groups, clusters=clusters)
+
+
 @dataclass(frozen=True)
 class PromptList:
     """The prompts that a grid declares: the authority on which ids there are.

@@ -1,8 +1,9 @@
-"""How paths are shown and where the bundled files are."""
+"""How paths are shown, where the bundled files are, and how a file is written."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -25,3 +26,16 @@ def fixtures() -> Path:
     package = Path(__file__).parent
     installed = package / "fixtures"
     return installed if installed.is_dir() else package.parent / "fixtures"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -10,8 +10,10 @@ import pytest
 
 from pytest_redline.certificate import to_bytes
 from pytest_redline.errors import RedlineError
+from pytest_redline.paths import replace_file
 from pytest_redline.report import markdown, terminal, workflow
-from pytest_redline.session import GridRecord, Session, forget_certificate, replace_file
+from pytest_redline.reuse import record_statements, shared_prompts
+from pytest_redline.session import GridRecord, Session, forget_certificate
 
 if TYPE_CHECKING:
     from pytest_redline.certificate_schema import Certificate
@@ -24,6 +26,7 @@ def write(session: Session) -> None:
         for record in session.records.values()
         if record.certificate is not None and not record.changed
     ]
+    done = _recorded(session, done)
     try:
         if session.options.report is not None:
             _write_reports(session, session.options.report, done)
@@ -39,6 +42,16 @@ def write(session: Session) -> None:
                 stream.write("\n".join(text for text in texts if text))
     except (OSError, RedlineError) as error:
         session.problems.append(f"the report cannot be written: {error}")
+
+
+def _recorded(session: Session, done: list[tuple[GridRecord, Certificate]]) -> list[tuple[GridRecord, Certificate]]:
+    """Record what was stated; what cannot be recorded is not certified."""
+    made = {each.path: certificate for each, certificate in done}
+    recorded = record_statements(made, session.options.store, session.live().run)
+    session.news = recorded.news
+    for each, _ in done:
+        each.problems += recorded.problems.get(each.path, [])
+    return [(each, certificate) for each, certificate in done if each.path not in recorded.problems]
 
 
 def _write_reports(session: Session, folder: Path, done: list[tuple[GridRecord, Certificate]]) -> None:
@@ -65,15 +78,19 @@ def summarize(session: Session, reporter: pytest.TerminalReporter) -> None:
     shown = [(record, record.certificate) for record in session.records.values() if record.certificate is not None]
     if shown or problems:
         reporter.write_sep("=", "redline")
-    for _, certificate in shown:
+    for each, certificate in shown:
         for line in terminal.render(certificate, max(reporter._tw.fullwidth, 80), reporter.hasmarkup).splitlines():
             reporter.write_line(line)  # one by one: on a terminal of few letters pytest escapes line breaks too
         path = session.options.report and session.options.report / f"{certificate.name}.certificate.json"
         if path in session.written:
             reporter.write_line(f"Certificate: {os.path.relpath(path)} ({certificate.digest[:19]})")
+        if each.path in session.news:
+            reporter.write_line(session.news[each.path])
         if session.options.partial:
             reporter.write_line("Partial run (--redline-partial): no certificate is written")
         reporter.write_line("")
+    for line in shared_prompts([certificate for _, certificate in shown]):
+        reporter.write_line(f"redline: {line}")
     for problem in problems:
         reporter.write_line(f"redline: {problem}", red=True)
     if os.environ.get("GITHUB_ACTIONS") == "true":

@@ -13,8 +13,9 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,15 @@ import pytest
 
 from pytest_redline.errors import RedlineError
 from pytest_redline.options import Options
-from pytest_redline.paths import is_grid
+from pytest_redline.paths import is_grid, replace_file
 
 if TYPE_CHECKING:
     from pytest_redline.certificate_schema import Certificate
+    from pytest_redline.gate import Live
 
 REPORT_KEY = "redline"  # attribute of a TestReport that holds what the controller needs, in JSON types
 _BOOK_KEY = "redline_book"  # of a worker's input: where it writes what it met
+_RUN_KEY = "redline_run"  # of a worker's input: name of the controller's run
 _GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -57,6 +60,8 @@ class Session:
         self.written: set[Path] = set()  # certificates
         self.least: pytest.ExitCode | None = None  # exit status that nothing may turn green any more
         self.book: Path | None = None  # where workers write what they met
+        self.news: dict[Path, str] = {}  # of statements, by grid file
+        self.name: str = getattr(config, "workerinput", {}).get(_RUN_KEY) or uuid.uuid4().hex
 
     @property
     def is_worker(self) -> bool:
@@ -101,6 +106,7 @@ class Session:
         if self.book is None:
             self.book = Path(tempfile.mkdtemp(prefix="redline-"))
         node.workerinput[_BOOK_KEY] = str(self.book)
+        node.workerinput[_RUN_KEY] = self.name
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note why a grid file cannot be read."""
@@ -219,16 +225,22 @@ class Session:
             if labels:
                 record.problems.append(f"{self.shown(record)}: {problem}: {', '.join(labels)}")
 
+    def live(self) -> Live:
+        """How sources that serve are run in this session."""
+        from pytest_redline.gate import Live
+        from pytest_redline.reuse import Run
+
+        return Live(self.options.store, self.options.device, run=Run(self.name, self.options.partial))
+
     def judge_from_known_outcomes(self, record: GridRecord) -> None:
         """Certify a grid of which no item ran; nothing is served for it."""
-        from pytest_redline.gate import Live, certificate_of
+        from pytest_redline.gate import certificate_of
 
         try:
             grid = self.options.load(record.path)
             forget_certificate(self.options.report, grid.name)
             record.lines = {each.label: each.line for each in grid.configurations}
-            known = Live(self.options.store, self.options.device, generate=False)
-            record.certificate = certificate_of(grid, known)
+            record.certificate = certificate_of(grid, replace(self.live(), generate=False))
         except RedlineError as error:
             record.refusal = str(error)
             record.problems += [f"not judged: {problem}" for problem in error.problems]
@@ -279,16 +291,3 @@ def forget_certificate(folder: Path | None, name: str | None) -> None:
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
     except OSError as error:
         raise RedlineError(f"the report cannot be written: {error}; name another --redline-report") from None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pytest_redline.certificate_schema import (
     PromptSet,
+    Reuse,
     StatedClusters,
     StatedConfiguration,
     StatedDesign,
@@ -84,7 +85,7 @@ def _design(grid: Grid, outcomes: Outcomes) -> StatedDesign | None:
     return StatedDesign(kind=design.kind, pool=design.pool, sizes=sizes)
 
 
-def promise(statement: Statement) -> str:
+def promise(statement: Statement, reuse: Reuse | None = None) -> str:
     """What a certificate promises, on what assumption."""
     draw = _draw(statement)
     budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
@@ -92,10 +93,23 @@ def promise(statement: Statement) -> str:
     others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
     share = 100 * (1 - Decimal(repr(statement.delta)))
     often = f"in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no"
+    made = "fixed before the outcomes" if reuse is None or reuse.before else "made when outcomes were known"
     start = f"{draw.start}, then {often}" if draw.random else f"{draw.start}: on this run no"
     return (
         f"{start} configuration marked certified has joint risk above {budget} {draw.where}{others}, for statement "
-        f"{statement.hash[:12]} fixed before the outcomes.{draw.note}"
+        f"{statement.hash[:12]} {made}.{draw.note}{_together(reuse)}"
+    )
+
+
+def _together(reuse: Reuse | None) -> str:
+    """What the statements on these prompts hold together, where this one is not the first."""
+    if reuse is None or reuse.number == 1:
+        return ""
+    share = 100 * (1 - Decimal(repr(reuse.together)))
+    return f" It is statement {reuse.number} on these prompts, {reuse.counted:,} configurations are counted, and " + (
+        f"the {reuse.number} hold together in at least {share.normalize():f} %."
+        if share
+        else "together they hold nothing."
     )
 
 

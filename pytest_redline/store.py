@@ -1,8 +1,8 @@
 """Generations on disk: an interrupted run goes on where it stopped, and a repeated one serves nothing.
 
 A generation is found by a key over everything that could change the answer (``key_of``); the store knows nothing of
-grids or verdicts. SQLite in WAL mode: what was stored survives ``kill -9``, and several processes may read while one
-writes.
+grids or verdicts. Beside them it keeps which prompts were ever asked, and statements as texts (``reuse.py``). SQLite
+in WAL mode: what was stored survives ``kill -9``, and several processes may read while one writes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ CREATE TABLE IF NOT EXISTS generations (
     finish_reason TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS forwards_run (run TEXT PRIMARY KEY, forwards INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS asked (prompt TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS statements (
+    place INTEGER PRIMARY KEY, ledger TEXT NOT NULL, session TEXT NOT NULL, statement TEXT NOT NULL,
+    text TEXT NOT NULL, UNIQUE (ledger, statement)
+);
 """
 _ASKED_AT_ONCE = 500  # keys in one SELECT
 _TYPES = (str, int, int, str)  # of a generation
@@ -106,6 +111,37 @@ class Store:
         """Find how many forwards a run took; None where it was never served in one go."""
         row = self._connection.execute("SELECT forwards FROM forwards_run WHERE run = ?", (run,)).fetchone()
         return None if row is None else int(row[0])
+
+    def ask(self, prompts: Sequence[str]) -> None:
+        """Keep that these prompts are served, by hashes of their texts."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("INSERT OR IGNORE INTO asked VALUES (?)", [(_hash(each),) for each in prompts])
+
+    def were_asked(self, prompts: Sequence[str]) -> bool:
+        """Was any of these prompts ever served."""
+        known = {row[0] for row in self._connection.execute("SELECT prompt FROM asked")}
+        return any(_hash(each) in known for each in prompts)
+
+    def state(self, ledger: str, session: str, statement: str, text: str) -> None:
+        """Keep a statement; one that is there already stays."""
+        with self._connection:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO statements (ledger, session, statement, text) VALUES (?, ?, ?, ?)",
+                (ledger, session, statement, text),
+            )
+
+    def statements(self, ledger: str, session: str, statement: str) -> list[str]:
+        """Lines of a ledger's statements in order, those of a session left out but for one statement."""
+        rows = self._connection.execute(
+            "SELECT text FROM statements WHERE ledger = ? AND (session != ? OR statement = ?) ORDER BY place",
+            (ledger, session, statement),
+        )
+        return [line for (text,) in rows for line in text.splitlines()]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def key_of(parts: Mapping[str, Any]) -> str:

@@ -107,6 +107,7 @@ def differences(certificate: Certificate) -> list[str]:
         content=certificate.statement.prompts.content,
         checkpoints=certificate.statement.checkpoints,
         sharing=certificate.sharing,
+        reuse=certificate.reuse,
     )
     said, computed = certificate.model_dump(mode="json"), again.model_dump(mode="json")
     for key in _TAKEN_AS_GIVEN:
@@ -163,6 +164,9 @@ def _grid(certificate: Certificate) -> Grid:
     for label in labels:
         if problem := label_problem(label):
             raise CertificateError(f"configurations: {problem}")
+    reuse = certificate.reuse
+    if reuse is not None and (reuse.counted < len(labels) or reuse.together < certificate.delta * (1 - _ROUNDING)):
+        raise CertificateError("reuse: counts fewer configurations, or holds together at less, than this grid alone")
     sample = statement.prompts.sample
     if sample is not None and (sample.keys() != {"n", "seed"} or sample["n"] != statement.prompts.n):
         raise CertificateError("statement.prompts.sample: not a draw of these prompts")

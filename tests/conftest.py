@@ -8,6 +8,9 @@ import pytest
 from gate_runner import Gate
 
 # Sessions inside this process forget what they import, and numpy can be imported once only.
+import pytest_redline.gate
+import pytest_redline.items
+import pytest_redline.publish  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

@@ -54,7 +54,7 @@ def _heading(certificate: Certificate) -> str:
     status = "passed" if passed else "NOT passed: " + ", ".join(f"`{label}`" for label in certificate.failing[:8])
     settings = (
         f"alpha {certificate.alpha:g}, delta {certificate.delta:g}, {certificate.n:,} prompts, "
-        f"{certificate.m} configurations, reference `{certificate.reference}`"
+        f"{certificate.m}{words.counted_too(certificate)} configurations, reference `{certificate.reference}`"
     )
     shared = f"\n\n{words.sharing(certificate)}" if certificate.sharing else ""
     return f"## Redline {certificate.name}: {status}\n\n{words.decision(certificate)}\n\n{settings}{shared}"

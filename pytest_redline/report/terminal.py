@@ -53,7 +53,7 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     console.print(
         Text(
             f"{certificate.name}: alpha {certificate.alpha:g}, delta {certificate.delta:g}, n {certificate.n:,}, "
-            f"m {certificate.m}",
+            f"m {certificate.m}{words.counted_too(certificate)}",
             style="bold",
         )
     )

@@ -158,6 +158,12 @@ def sharing(certificate: Certificate) -> str:
     )
 
 
+def counted_too(certificate: Certificate) -> str:
+    """Say of how many counted configurations those of the grid are, where others count too; empty where none does."""
+    reuse = certificate.reuse
+    return "" if reuse is None or reuse.counted == certificate.m else f" of {reuse.counted:,} counted"
+
+
 def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Key-by-key difference of a configuration from the reference, one text per knob.
 

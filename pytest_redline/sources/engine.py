@@ -7,11 +7,10 @@ served again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +23,10 @@ from pytest_redline.errors import OutcomesError
 from pytest_redline.grading import GRADERS, Grader
 from pytest_redline.grid import EngineSource, Grid
 from pytest_redline.outcomes import Outcomes
-from pytest_redline.paths import display, fixtures
+from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import Prompts
+from pytest_redline.sources.checkpoints import checkpoint_directory, checkpoint_hashes, hash_files
 from pytest_redline.sources.tokenizing import Tokenizing
 from pytest_redline.sources.values import output_hash
 from pytest_redline.store import Generation, Store, key_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from redline_engine.config import DecodeKnobs, ModelSpec
     from redline_engine.engine import Engine
 
-BUNDLED = "bundled:"
 _SECONDS_BETWEEN_WRITES = 0.5
 _MOST_LOST = 0.01  # share of prompts that a configuration may fail on before it counts as not served
 _ERROR = "error"
@@ -74,7 +73,15 @@ class _Family(NamedTuple):
     keys: list[list[str]]
 
 
-def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, generate: bool, progress: Progress) -> Served:
+def serve(
+    grid: Grid,
+    prompts: Prompts,
+    store: Store,
+    device: str | None,
+    generate: bool,
+    progress: Progress,
+    before: Callable[[Mapping[str, str]], None] = lambda checkpoints: None,
+) -> Served:
     """Serve the prompts with every configuration of a grid.
 
     Parameters
@@ -83,6 +90,8 @@ def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, genera
         Replaces the device of the grid file.
     generate
         Serve what the store lacks; otherwise lacking anything is an error.
+    before
+        Called before anything is served, with the hashes of the checkpoints.
 
     Raises
     ------
@@ -108,6 +117,7 @@ def serve(grid: Grid, prompts: Prompts, store: Store, device: str | None, genera
         raise OutcomesError(
             f"{grid.name}: {lacking:,} of {grid.m * len(prompts.ids):,} generations were never served; run its tests"
         )
+    before(checkpoints)
     forwards = 0
     for family in families:
         if missing := book.missing(family):
@@ -159,29 +169,11 @@ def _processor(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
 
 
-def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
-    """Directory of a checkpoint: ``bundled:NAME``, or a path relative to the grid file.
-
-    Raises
-    ------
-    OutcomesError
-        There is no such directory.
-    """
-    bundled = checkpoint.startswith(BUNDLED)
-    name = checkpoint.removeprefix(BUNDLED)
-    directory = (fixtures() / "checkpoints" if bundled else folder) / name
-    if not directory.is_dir() or (bundled and name != directory.name):
-        there = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
-        raise OutcomesError(
-            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {there or 'none'}"
-        )
-    return directory
-
-
 def _families(
     grid: Grid, source: EngineSource, prompts: Prompts, device: str, checkpoints: dict[str, str]
 ) -> list[_Family]:
-    engine_code = _hash_files(Path(redline_engine.__file__).parent, "**/*.py")
+    engine_code = hash_files(Path(redline_engine.__file__).parent, "**/*.py")
+    checkpoints.update(checkpoint_hashes(grid, source))
     families: dict[ModelSpec, _Family] = {}
     for row, configuration in enumerate(grid.configurations):
         spec = source.model_of(configuration.knobs)
@@ -189,7 +181,6 @@ def _families(
         family = families.get(spec)
         if family is None:
             directory = checkpoint_directory(spec.checkpoint, grid.path.parent)
-            checkpoints[spec.checkpoint] = _hash_files(directory, "*")
             loaded = replace(spec, checkpoint=str(directory), device=device, block_size=knobs.block_size)
             family = families[spec] = _Family(spec, loaded, checkpoints[spec.checkpoint], [], [], [])
         common = {
@@ -212,17 +203,6 @@ def _families(
         family.knobs.append(knobs)
         family.keys.append([key_of({**common, "prompt": text}) for text in prompts.texts])
     return list(families.values())
-
-
-def _hash_files(folder: Path, pattern: str) -> str:
-    """Hash of names and contents of the files of a folder."""
-    total = hashlib.sha256()
-    for path in sorted(folder.glob(pattern)):
-        if path.is_file():
-            total.update(path.relative_to(folder).as_posix().encode() + b"\0")
-            with path.open("rb") as stream:
-                total.update(hashlib.file_digest(stream, "sha256").digest())
-    return total.hexdigest()
 
 
 class _Book:
@@ -331,7 +311,7 @@ def _generate(
     The number of forwards that were run.
     """
     engine, tokenizing = _load(family, batch_size)
-    if _hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
+    if hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
         raise OutcomesError(
             f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
         )

@@ -26,7 +26,9 @@ from pytest_redline.grid import EngineSource
 from pytest_redline.grid_file import load_grid
 from pytest_redline.packing import unpack
 from pytest_redline.prompts import read_calibration_prompts
+from pytest_redline.sources import checkpoints
 from pytest_redline.sources import engine as bridge
+from pytest_redline.sources.checkpoints import hash_files
 from pytest_redline.verify import verify
 
 
@@ -228,7 +230,8 @@ def test_whatever_could_change_an_answer_changes_its_key(
         prompts = tmp_path / "prompts.jsonl"
         prompts.write_text(prompts.read_text().replace('"prompt": "0', '"prompt": "x0'))
     else:
-        monkeypatch.setattr(bridge, "_hash_files", lambda folder, pattern: "another engine" + str(folder.name))
+        monkeypatch.setattr(bridge, "hash_files", lambda folder, pattern: f"another {hash_files(folder, pattern)}")
+        monkeypatch.setattr(checkpoints, "hash_files", bridge.hash_files)
     try:
         certificate_of(load_grid(path), store)
     except NothingCertifiableError:

@@ -1,0 +1,111 @@
+"""Statements of grids that are served: the store knows of them before anything is, and after their file is gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from live_gate import write_live
+
+from pytest_redline.certificate_schema import Certificate
+from pytest_redline.gate import Live, certificate_of
+from pytest_redline.grid_file import load_grid
+from pytest_redline.ledger import NAME
+from pytest_redline.reuse import Run, record_statements
+from pytest_redline.sources import engine as bridge
+from pytest_redline.stating import record_statement
+
+MORE = {
+    "slow": {"accept_threshold": 0.9, "buffer_size": 1},
+    "fast": {"accept_threshold": 0.05},
+    "other": {"accept_threshold": 0.85, "buffer_size": 1},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_live(tmp_path, configurations=MORE)
+    return tmp_path
+
+
+def judge(folder: Path, run: Run | None = None, **changes: object) -> Certificate:
+    """Certify the grid after changes of its file, in a run of its own."""
+    path = folder / "g.redline.yaml"
+    grid = yaml.safe_load(path.read_text()) | changes
+    path.write_text(yaml.safe_dump(grid, sort_keys=False))
+    return certificate_of(load_grid(path), Live(folder / "store.sqlite", run=run or Run()))
+
+
+def record(folder: Path, certificate: Certificate, run: Run) -> dict[str, object]:
+    """Record a certificate; returns what the ledger's last line says of its place."""
+    done = record_statements({folder / "g.redline.yaml": certificate}, folder / "store.sqlite", run)
+    assert not done.problems
+    last: dict[str, object] = json.loads((folder / NAME).read_text().splitlines()[-1])["reuse"]
+    return last
+
+
+def cut(*labels: str) -> dict[str, object]:
+    return {label: MORE[label] for label in labels}
+
+
+def test_a_first_run_states_before_it_serves(folder: Path) -> None:
+    run = Run()
+    first = judge(folder, run)
+    assert first.reuse is None
+    assert record(folder, first, run) == {"number": 1, "counted": 3, "together": 0.1, "before": True, "pool": None}
+    assert judge(folder) == first
+
+
+def test_a_run_that_was_killed_while_serving_is_a_statement_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bridge, "_generate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            judge(folder)
+    after = judge(folder, configurations=cut("slow", "other"))
+    assert after.reuse is not None
+    assert (after.reuse.number, after.reuse.counted, after.reuse.before) == (2, 3, False)
+    run = Run()
+    first = judge(folder, run, configurations=MORE)  # what was stated first is still the first
+    assert first.reuse is None
+    assert record(folder, first, run)["before"] is True
+
+
+def test_a_ledger_that_was_lost_is_written_again(folder: Path) -> None:
+    run = Run()
+    record(folder, judge(folder, run), run)
+    (folder / NAME).unlink()
+    run = Run()
+    later = judge(folder, run, configurations=cut("slow", "other"))
+    assert later.reuse is not None
+    assert later.reuse.counted == 3
+    record(folder, later, run)
+    written = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
+    assert [line["reuse"]["number"] for line in written if "statement" in line] == [1, 2]
+
+
+def test_what_a_partial_run_served_is_known_and_no_statement(folder: Path) -> None:
+    judge(folder, Run(partial=True), configurations=cut("slow", "other"))
+    run = Run()
+    full = judge(folder, run, configurations=MORE)
+    assert full.reuse is None
+    assert record(folder, full, run)["before"] is False
+
+
+def test_stating_needs_nothing_served(folder: Path) -> None:
+    grid = load_grid(folder / "g.redline.yaml")
+    found, _ = record_statement(grid, folder / "store.sqlite")
+    assert found.line.reuse.before
+    assert not (folder / "store.sqlite").exists()
+    run = Run()
+    certificate = judge(folder, run)
+    assert certificate.statement.hash == found.line.statement
+    assert record(folder, certificate, run)["before"] is True
+    later, _ = record_statement(load_grid(folder / "g.redline.yaml", alpha=0.3), folder / "store.sqlite")
+    assert not later.line.reuse.before
