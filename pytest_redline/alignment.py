@@ -71,6 +71,8 @@ class Records:
         Name to one number for each row, `measurable`.
     outputs
         One hash of the answer text for each row; empty where texts are not known.
+    scores
+        One number from 0 to 1 for each row, where verdicts are scores; empty where they are not.
     """
 
     label: str
@@ -78,9 +80,12 @@ class Records:
     correct: bytearray = field(default_factory=bytearray)
     measures: dict[str, array[float]] = field(default_factory=dict)
     outputs: array[int] = field(default_factory=lambda: array("Q"))
+    scores: array[float] = field(default_factory=lambda: array("d"))
 
 
-def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList | None = None) -> Outcomes:
+def align(
+    labels: Sequence[str], records: Sequence[Records], prompts: PromptList | None = None, repeats: bool = False
+) -> Outcomes:
     """Put the records of all configurations on one list of prompts, by id.
 
     Parameters
@@ -91,6 +96,9 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
         At most one for each label, in any order. Measures that not all of them have are left out, and so are outputs.
     prompts
         Which prompts there are. None: every id that any configuration has.
+    repeats
+        A prompt has several rows of a configuration, equally many each. Verdicts become scores, their means; so do
+        measures; outputs are left out.
 
     Returns
     -------
@@ -140,7 +148,7 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
             remedy = f"record it, or remove the prompt from {everywhere}"
             findings.append(_Finding(rows.label, ("missing", missing[id(rows)].tobytes()), start, remedy))
         findings += _strangers(rows, positions[id(rows)], prompts)
-        findings += _doubles(rows, positions[id(rows)], order)
+        findings += (_uneven if repeats else _doubles)(rows, positions[id(rows)], order)
     problems += _joined(findings)
 
     list_file = prompts.file if prompts else ""
@@ -168,11 +176,20 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
     shared = [name for name in chosen[0].measures if all(name in record.measures for record in chosen)]
     correct = np.zeros((len(labels), len(order)), np.bool_)
     measures = {name: np.zeros(correct.shape, np.float64) for name in shared}
-    outputs = np.zeros(correct.shape, np.uint64) if all(record.outputs for record in chosen) else None
+    hashed = all(record.outputs for record in chosen) and not repeats
+    outputs = np.zeros(correct.shape, np.uint64) if hashed else None
+    scored = repeats or all(record.scores for record in chosen)
+    scores = np.zeros(correct.shape, np.float64) if scored else None
     for row, record in enumerate(chosen):
-        correct[row, at[row]] = np.frombuffer(record.correct, np.uint8)
+        verdicts = np.frombuffer(record.correct, np.uint8)
+        if scores is not None:
+            given = np.frombuffer(record.scores, np.float64) if record.scores else verdicts
+            scores[row] = _means(at[row], given, len(order))
+            correct[row] = scores[row] == 1
+        else:
+            correct[row, at[row]] = verdicts
         for name in shared:
-            measures[name][row, at[row]] = np.frombuffer(record.measures[name], np.float64)
+            measures[name][row] = _means(at[row], np.frombuffer(record.measures[name], np.float64), len(order))
         if outputs is not None:
             outputs[row, at[row]] = np.frombuffer(record.outputs, np.uint64)
     return Outcomes(
@@ -183,7 +200,15 @@ def align(labels: Sequence[str], records: Sequence[Records], prompts: PromptList
         tuple(groups[prompt] for prompt in order) if groups else None,
         outputs,
         clusters=tuple(clusters[prompt] for prompt in order) if clusters else None,
+        scores=scores,
     )
+
+
+def _means(positions: NDArray[np.int64], values: NDArray[np.number], n: int) -> NDArray[np.float64]:
+    """``[n]`` mean of the values of each prompt, of which there is one but for repeats."""
+    sums = np.bincount(positions, weights=values, minlength=n)
+    means: NDArray[np.float64] = sums / np.bincount(positions, minlength=n)
+    return means
 
 
 def _check(labels: Sequence[str], records: Sequence[Records]) -> None:
@@ -192,7 +217,7 @@ def _check(labels: Sequence[str], records: Sequence[Records]) -> None:
         raise ValueError(f"records of {given} for the configurations {list(labels)}")
     for record in records:
         lengths = {len(record.correct), *(len(column) for column in record.measures.values())}
-        lengths |= {len(record.outputs)} if record.outputs else set()
+        lengths |= {len(column) for column in (record.outputs, record.scores) if column}
         if lengths != {len(record.rows.prompts)}:
             raise ValueError(f"columns of {record.label} have other lengths than its rows")
 
@@ -276,9 +301,28 @@ def _doubles(rows: Rows, positions: NDArray[np.int64], order: Sequence[str]) -> 
         more = " and more" if len(found) > 10 else ""
         named = f" (lines {', '.join(lines[:-1])}{',' if more else ' and'} {lines[-1]}{more})" if lines else ""
         start = f"{rows.where(found[1])}: prompt {shown_id(order[position])} has {len(found)} rows{rows.suffix}{named}"
-        remedy = "allowed is one; keep one by a rule fixed beforehand, or give different prompts different ids"
+        remedy = (
+            "allowed is one; keep one by a rule fixed beforehand, or give different prompts different ids; several "
+            "generations of a prompt are `repeats: mean_loss` of columns.correct"
+        )
         findings.append(_Finding(rows.label, ("doubled", int(position), len(found)), start, remedy))
     return findings
+
+
+def _uneven(rows: Rows, positions: NDArray[np.int64], order: Sequence[str]) -> list[_Finding]:
+    """Name the first prompt that has another number of rows than most."""
+    sizes = np.bincount(positions[positions >= 0], minlength=len(order))
+    usual = int(np.bincount(sizes).argmax())
+    wrong = np.flatnonzero((sizes != usual) & (sizes > 0))
+    if not len(wrong):
+        return []
+    position = int(wrong[0])
+    more = f", and {len(wrong) - 1:,} more prompts likewise" if len(wrong) > 1 else ""
+    start = (
+        f"{rows.where(int(np.flatnonzero(positions == position)[0]))}: prompt {shown_id(order[position])} has "
+        f"{sizes[position]} rows{rows.suffix}, others have {usual}{more}"
+    )
+    return [_Finding(rows.label, ("uneven", sizes.tobytes()), start, "record equally many repeats of every prompt")]
 
 
 def _agreed(

@@ -39,9 +39,17 @@ from pytest_redline.cost import costs, fastest, same_as_reference, stated_cost
 from pytest_redline.description import Described, describe
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Configuration, Grid
+from pytest_redline.loss_budgets import LossBudget
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import pack
-from pytest_redline.risks import DeclaredBudget, declared_budgets, joint_budget, joint_budgets, refuse_weak_losses
+from pytest_redline.risks import (
+    DeclaredBudget,
+    declared_budgets,
+    joint_budget,
+    joint_budgets,
+    joint_losses,
+    refuse_weak_losses,
+)
 from pytest_redline.statement import promise, sha256_of, state
 from pytest_redline.stats.bootstrap import SEED, default_resamples
 from pytest_redline.stats.multiplicity import Family, holm, holm_levels
@@ -104,7 +112,7 @@ def certify(
         raise OutcomesError(f"outcomes are of {outcomes.configurations}, the grid declares {grid.labels}")
     reference = grid.labels.index(grid.reference)
     groups = group_members(grid, outcomes)
-    losses = outcomes.violated(reference).astype(np.float64)
+    losses = joint_losses(grid, outcomes, reference)
     extra = declared_budgets(grid, outcomes, reference)
     budgets = [*joint_budgets(grid, outcomes, groups, losses), *(each.budget for each in extra)]
     family = family_of(grid, reuse)
@@ -157,7 +165,9 @@ def certify(
         risks=[each.result(grid.labels) for each in extra],
         frontier=frontier(grid, budgets, family, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
-        warnings=list(dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, extra)])),
+        warnings=list(
+            dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, budgets[0], extra)])
+        ),
         sharing=sharing,
         reuse=reuse,
         provenance=provenance or Provenance(),
@@ -280,6 +290,7 @@ def own_warnings(
     grid: Grid,
     rows: Sequence[ConfigurationResult],
     groups: Sequence[GroupResult],
+    pooled: Budget,
     declared: Sequence[DeclaredBudget],
 ) -> list[str]:
     """What a reviewer must not overlook in a certificate."""
@@ -297,6 +308,11 @@ def own_warnings(
             if part.label in certified and group.alpha is None and part.joint_risk > grid.alpha
         ]
     found += [warning for each in declared for warning in each.warnings]
+    if grid.loss is not None and isinstance(pooled, LossBudget) and pooled.all_or_nothing:
+        found.append(
+            f"every loss is 0 or 1, where {grid.loss.test} certifies less than the exact test; in a new statement "
+            "leave out `loss` and `repeats`"
+        )
     if grid.cost is None:
         found.append("no cost is known, so no candidate is preferred to the reference")
     return found

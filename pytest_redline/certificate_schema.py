@@ -39,6 +39,14 @@ class StatedClusters(_Closed):
     sha256: str
 
 
+class StatedLoss(_Closed):
+    """What is lost on a prompt, where a verdict is a score (drop) or a mean over repeats, and how that is tested."""
+
+    kind: Literal["drop", "repeats"]
+    test: Literal["hb", "wsr"]
+    seed: Count
+
+
 class PromptSet(_Closed):
     """The calibration prompts, by the hash of their ids in natural order.
 
@@ -111,20 +119,20 @@ class Statement(_Closed):
     checkpoints: dict[str, str]
     risks: list[StatedRisk] = []
     clusters: StatedClusters | None = None
+    loss: StatedLoss | None = None
 
     @property
     def test(self) -> Literal["exact", "hb", "wsr"]:
         """How wrong answers are tested."""
-        return self.clusters.test if self.clusters else "exact"
+        return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``risks`` and ``clusters`` where none are declared."""
+        """Leave out ``risks``, ``clusters`` and ``loss`` where none are declared."""
         data: dict[str, Any] = plain(self)
-        if not data.get("risks", self):
-            del data["risks"]
-        if data.get("clusters", self) is None:
-            del data["clusters"]
+        for key in ("risks", "clusters", "loss"):
+            if not data.get(key, self):
+                del data[key]
         return data
 
 
@@ -338,13 +346,15 @@ class PackedOutcomes(_Closed):
     measures: dict[str, dict[str, str]]
     outputs: dict[str, str] | None
     clusters: str | None = None
+    scores: dict[str, str] | None = None
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``clusters`` where none are declared."""
+        """Leave out ``clusters`` where none are declared, and ``scores`` where verdicts are right or wrong."""
         data: dict[str, Any] = plain(self)
-        if data.get("clusters", self) is None:
-            del data["clusters"]
+        for key in ("clusters", "scores"):
+            if data.get(key, self) is None:
+                del data[key]
         return data
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from pytest_redline.claims import Clusters, Design, LossTest, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Risk
 from pytest_redline.complaints import Complaints, suggest
-from pytest_redline.grid_schema import NAME_PATTERN, ClustersModel, GridModel, PopulationModel, RiskModel
+from pytest_redline.grid_schema import (
+    NAME_PATTERN,
+    ClustersModel,
+    CorrectModel,
+    GridModel,
+    OutcomesModel,
+    PopulationModel,
+    RiskModel,
+)
 
 SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
 ENGINE_MEASURES = ("tokens", "forwards", "finished")
@@ -58,8 +66,34 @@ def declared_risks(complaints: Complaints, model: GridModel, numbers: Collection
     return tuple(risks)
 
 
+def joint_loss(complaints: Complaints, model: GridModel) -> JointLoss | None:
+    """What is lost on a prompt where a verdict is a score or a share of repeats; None for right and wrong."""
+    outcomes = model.source.outcomes
+    correct = outcomes.columns.correct if isinstance(outcomes, OutcomesModel) else None
+    if not isinstance(correct, CorrectModel):
+        return None
+    at = ("source", "outcomes", "columns", "correct")
+    declared = correct.loss is not None or correct.repeats is not None
+    if correct.loss is not None and correct.repeats is not None:
+        complaints.complain(at, "has both loss and repeats; keep one of the two")
+    if correct.loss is not None and (correct.threshold is not None or "equals" in correct.model_fields_set):
+        complaints.complain(at, "has loss beside threshold or equals; the score itself, or what makes it right")
+    if declared and correct.test is None and not complaints.is_tainted((*at, "test")):
+        complaints.complain(at, f"a loss between 0 and 1 is tested by `test: hb` or `test: wsr`; {_WHY_DECLARED}")
+    unread = complaints.is_tainted((*at, "loss")) or complaints.is_tainted((*at, "repeats"))
+    if not declared and correct.test is not None and not unread:
+        complaints.complain(
+            (*at, "test"), "goes with `loss: drop` or `repeats: mean_loss`; a verdict has the exact test"
+        )
+    if correct.seed is not None and correct.test != "wsr":
+        complaints.complain((*at, "seed"), "goes with `test: wsr`, which takes the prompts in a random order")
+    if not declared:
+        return None
+    return JointLoss("drop" if correct.loss else "repeats", correct.test or "hb", correct.seed or 0)
+
+
 def declared_draw(
-    complaints: Complaints, model: GridModel, risks: Sequence[Risk], delta: float | None
+    complaints: Complaints, model: GridModel, risks: Sequence[Risk], loss: JointLoss | None, delta: float | None
 ) -> tuple[Design | None, Clusters | None]:
     """How the prompts were drawn and how they cluster, complaining about what does not go together."""
     design = None
@@ -75,8 +109,15 @@ def declared_draw(
                 ("population", "design"), "stratified: by what; name the column of the strata with `groups: {by: ...}`"
             )
     clusters = _clusters(complaints, model.clusters) if model.clusters else None
+    if loss and clusters and clusters.test != "exact" and (loss.test, loss.seed) != (clusters.test, clusters.seed):
+        complaints.complain(
+            ("clusters",),
+            f"tests by {clusters.test}, seed {clusters.seed}, and columns.correct by {loss.test}, seed "
+            f"{loss.seed}; one loss has one test",
+        )
     if design is not None and design.kind != "independent":
-        _check_design(complaints, design, clusters, risks, delta)
+        bets = any(each is not None and each.test == "wsr" for each in (*risks, loss))
+        _check_design(complaints, design, clusters, bets, delta)
     return design, clusters
 
 
@@ -92,7 +133,7 @@ def _clusters(complaints: Complaints, written: ClustersModel) -> Clusters:
 
 
 def _check_design(
-    complaints: Complaints, design: Design, clusters: Clusters | None, risks: Sequence[Risk], delta: float | None
+    complaints: Complaints, design: Design, clusters: Clusters | None, bets: bool, delta: float | None
 ) -> None:
     at = ("population", "design")
     if delta is not None and delta > _MOST_DELTA:
@@ -101,7 +142,7 @@ def _check_design(
         )
     if clusters is not None:
         complaints.complain(at, f"{design.kind} does not go with `clusters`, which themselves are what is drawn")
-    if any(risk.test == "wsr" for risk in risks):
+    if bets:
         complaints.complain(at, f"{design.kind} does not go with `test: wsr`, which needs independent draws; use hb")
 
 
@@ -113,7 +154,7 @@ def _test(complaints: Complaints, name: str, written: RiskModel) -> LossTest:
         complaints.complain(at, f"has {' and '.join(kinds)}; keep one of them")
     if written.loss is not None and written.test is None and not complaints.is_tainted((*at, "test")):
         complaints.complain(at, f"a loss between 0 and 1 is tested by `test: hb` or `test: wsr`; {_WHY_DECLARED}")
-    if written.loss is None and written.test is not None:
+    if written.loss is None and written.test is not None and not complaints.is_tainted((*at, "loss")):
         complaints.complain(
             (*at, "test"),
             "goes with `loss: drop`; where every loss is 0 or 1, the exact test is sharper, and is used",

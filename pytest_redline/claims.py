@@ -43,6 +43,19 @@ class Risk:
 
 
 @dataclass(frozen=True)
+class JointLoss:
+    """What is lost on a prompt, where a verdict is not simply right or wrong.
+
+    ``drop``: by how much the score, from 0 to 1, lies below the reference's. ``repeats``: with several generations of
+    a prompt, the share of (reference, configuration) pairs that are right and wrong. ``seed`` as in `Risk`.
+    """
+
+    kind: Literal["drop", "repeats"]
+    test: LossTest
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Design:
     """How the prompts came from their population.
 

@@ -45,6 +45,7 @@ def thinned(outcomes: Outcomes, clusters: Clusters | None) -> tuple[Outcomes, li
         groups=None if outcomes.groups is None else tuple(outcomes.groups[position] for position in kept),
         outputs=None if outcomes.outputs is None else outcomes.outputs[:, columns],
         clusters=tuple(outcomes.clusters[position] for position in kept),
+        scores=None if outcomes.scores is None else outcomes.scores[:, columns],
     )
     return smaller, [kept_words(len(outcomes.prompts), len(kept), clusters)]
 

@@ -52,7 +52,7 @@ def describe(
     detailed
         Indices of the configurations that get paired-bootstrap intervals (95 %, the paper's Table 5).
     """
-    correct = outcomes.correct[:, members]
+    correct = outcomes.rightness[:, members]
     whole = len(members) == len(outcomes.prompts)
     columns: dict[int, NDArray[np.float64]] = {}
     if measure is not None and not measure.declared:
@@ -65,9 +65,9 @@ def describe(
         net_interval, gain_interval = sampled.get(index, (None, None))
         rows.append(
             DescribedRow(
-                gained=int((right & ~correct[reference]).sum()),
+                gained=int((right > correct[reference]).sum()),
                 accuracy=float(right.mean()),
-                net_accuracy=100 * (int(right.sum()) - int(correct[reference].sum())) / len(members),
+                net_accuracy=100 * float(right.sum() - correct[reference].sum()) / len(members),
                 net_accuracy_interval=net_interval,
                 gain=gain,
                 gain_interval=gain_interval,
@@ -110,14 +110,14 @@ def _gain(
 
 
 def _intervals(
-    correct: NDArray[np.bool_],
+    correct: NDArray[np.float64],
     reference: int,
     measure: CostMeasure | None,
     columns: dict[int, NDArray[np.float64]],
     detailed: Sequence[int],
 ) -> dict[int, tuple[tuple[float, float], tuple[float, float] | None]]:
     """95 % intervals of net accuracy and gain, all from one set of resamples."""
-    net = correct[list(detailed)].astype(np.float64) - correct[reference]
+    net = correct[list(detailed)] - correct[reference]
     timed = sorted({*detailed, reference} & set(columns))
     table = np.concatenate([net.T, *(columns[index] for index in timed)], axis=1)
     means = paired_means(table)

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pytest_redline.claims import Clusters, Design, LossTest, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Risk
 from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
@@ -22,6 +22,8 @@ class CorrectColumn:
     path: str
     threshold: float | None = None
     equals: str | float | bool | None = None
+    score: bool = False  # the value itself, from 0 to 1, is how right the answer is
+    repeats: bool = False  # a prompt has several rows
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class Grid:
     risks: tuple[Risk, ...] = ()
     design: Design | None = None
     clusters: Clusters | None = None
+    loss: JointLoss | None = None
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 
@@ -206,7 +209,12 @@ class Grid:
     @property
     def test(self) -> LossTest:
         """How wrong answers are tested: exactly where each of n prompts is right or wrong by itself."""
-        return self.clusters.test if self.clusters else "exact"
+        return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
+
+    @property
+    def order_seed(self) -> int:
+        """Seed of the order in which betting takes the losses of wrong answers."""
+        return self.loss.seed if self.loss else self.clusters.seed if self.clusters else 0
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pytest_redline.checkpoint_rules import decided_by_checkpoint
-from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_draw, declared_risks
+from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_draw, declared_risks, joint_loss
 from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grading import GRADERS
@@ -98,7 +98,8 @@ class Rules:
                 self.complain((key, "by"), f"{named.by!r} is another column of the prompts file")
         alpha = self.budget("alpha", given.alpha, model.alpha, given.ini_alpha, None)
         delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
-        design, clusters = declared_draw(self.complaints, model, self.risks, delta)
+        loss = joint_loss(self.complaints, model)
+        design, clusters = declared_draw(self.complaints, model, self.risks, loss, delta)
         if self.complaints.problems or alpha is None or delta is None or source is None:
             return None
         notes = [
@@ -125,6 +126,7 @@ class Rules:
             else f"the population behind {origin}",
             design=design,
             clusters=clusters,
+            loss=loss,
             prompts=self.folder / model.prompts.file if model.prompts else None,
             sample=Sample(sample.n, sample.seed) if sample else None,
             grade=model.grade,
@@ -423,7 +425,9 @@ class Rules:
                 self.complain((*at, "correct"), "has both threshold and equals; keep one of the two")
             elif "equals" in correct.model_fields_set and correct.equals is None:
                 self.complain((*at, "correct", "equals"), "null equals nothing that a recording may hold; name a value")
-            chosen = CorrectColumn(correct.column, correct.threshold, correct.equals)
+            chosen = CorrectColumn(
+                correct.column, correct.threshold, correct.equals, bool(correct.loss), bool(correct.repeats)
+            )
         else:
             chosen = CorrectColumn(correct)
         declared = set(written.model_fields_set) | set(measures) | ({"group"} if by else set())
@@ -458,7 +462,8 @@ def _recorded_grader(correct: CorrectColumn) -> str:
     """How recorded verdicts are read, in words; part of the statement."""
     if correct.threshold is not None:
         return f"recorded: {correct.path} >= {correct.threshold:g}"
-    return f"recorded: {correct.path}" + ("" if correct.equals is None else f" == {json.dumps(correct.equals)}")
+    score = " (a score from 0 to 1)" if correct.score else ""
+    return f"recorded: {correct.path}{score}" + ("" if correct.equals is None else f" == {json.dumps(correct.equals)}")
 
 
 def _product(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

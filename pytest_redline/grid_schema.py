@@ -91,6 +91,18 @@ class CorrectModel(_Closed):
         None, description="Right when the number is at or over this."
     )
     equals: Scalar = Field(None, description="Right when the value equals this; every other value is wrong.")
+    loss: Literal["drop"] | None = Field(
+        None, description="The value is a score from 0 to 1, and the loss how far it drops below the reference's."
+    )
+    repeats: Literal["mean_loss"] | None = Field(
+        None,
+        description="Several rows a prompt; its loss is the share of (reference, candidate) pairs of rows that are "
+        "right and wrong. Every prompt of a configuration has equally many.",
+    )
+    test: Literal["hb", "wsr"] | None = Field(None, description="Test of a `loss` or of `repeats`.")
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="With wsr: the seed of the order in which it takes the prompts; 0 by default."
+    )
 
 
 class ColumnsModel(BaseModel):

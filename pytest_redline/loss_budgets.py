@@ -116,7 +116,7 @@ def budget_of(
     losses = losses[:, chosen]
     k = count(losses > 0)
     units = [outcomes.prompts[position] for position in chosen]
-    test, seed = grid.test, grid.clusters.seed if grid.clusters else 0
+    test, seed = grid.test, grid.order_seed
     if declared is not None and declared.test != "exact":
         test, seed = declared.test, declared.seed
     if grid.by_cluster:

@@ -38,6 +38,9 @@ class Outcomes:
         ``[m, n]`` uint64 hashes of the answer texts, or None where texts are not known. Equal texts have equal hashes.
     clusters
         The cluster of each prompt, or None where no clusters are declared.
+    scores
+        ``[m, n]`` from 0 to 1: how right the configuration was, where a verdict is a score or a mean over repeats;
+        ``correct`` is then where it is 1.
     """
 
     configurations: tuple[str, ...]
@@ -47,11 +50,17 @@ class Outcomes:
     groups: tuple[str, ...] | None = None
     outputs: NDArray[np.uint64] | None = None
     clusters: tuple[str, ...] | None = None
+    scores: NDArray[np.float64] | None = None
 
     def violated(self, reference: int) -> NDArray[np.bool_]:
         """Return ``[m, n]`` bool: the reference is right on the prompt and the configuration wrong."""
         result: NDArray[np.bool_] = self.correct[reference] & ~self.correct
         return result
+
+    @property
+    def rightness(self) -> NDArray[np.float64]:
+        """``[m, n]`` scores where there are any, else 1 where the configuration was right."""
+        return self.correct.astype(np.float64) if self.scores is None else self.scores
 
 
 def unknown(

@@ -42,6 +42,9 @@ def pack(outcomes: Outcomes) -> PackedOutcomes:
         if outcomes.outputs is None
         else {label: _numbers(row) for label, row in zip(labels, outcomes.outputs, strict=True)},
         clusters=None if outcomes.clusters is None else _text(list(outcomes.clusters)),
+        scores=None
+        if outcomes.scores is None
+        else {label: _numbers(row) for label, row in zip(labels, outcomes.scores, strict=True)},
     )
 
 
@@ -74,11 +77,19 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
             if packed.outputs is None
             else np.stack([_array(packed.outputs[label], n).astype(np.uint64) for label in labels])
         )
+        scores = (
+            None
+            if packed.scores is None
+            else np.stack([_array(packed.scores[label], n).astype(np.float64) for label in labels])
+        )
+        if scores is not None and ((scores > 1).any() or not np.array_equal(scores == 1, np.stack(rows))):
+            raise ValueError("scores that are over 1, or not 1 where a verdict is right")
         expected = set(labels)
         for name, keys in (
             ("correct", set(packed.correct)),
             *((name, set(values)) for name, values in packed.measures.items()),
             *([("outputs", set(packed.outputs))] if packed.outputs is not None else []),
+            *([("scores", set(packed.scores))] if packed.scores is not None else []),
         ):
             if keys != expected:
                 raise ValueError(f"{name} has other labels than the configurations")
@@ -92,6 +103,7 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
         None if groups is None else tuple(groups),
         outputs,
         clusters=None if clusters is None else tuple(clusters),
+        scores=scores,
     )
 
 

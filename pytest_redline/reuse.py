@@ -124,6 +124,7 @@ def outcomes_hash(statement: Statement, outcomes: Outcomes) -> str:
     names = [identities(statement)[label] for label in outcomes.configurations]
     known = [
         outcomes.correct,
+        *([] if outcomes.scores is None else [outcomes.scores]),
         *(outcomes.measures[name] for name in sorted({risk.measure for risk in statement.risks})),
     ]
     rows = {name: [hashlib.sha256(each[row].tobytes()).hexdigest() for each in known] for row, name in enumerate(names)}

@@ -56,6 +56,17 @@ class DeclaredBudget(NamedTuple):
         )
 
 
+def joint_losses(grid: Grid, outcomes: Outcomes, reference: int) -> NDArray[np.float64]:
+    """``[m, n]`` from 0 to 1: what each configuration loses against the reference on each prompt."""
+    right = outcomes.rightness
+    if grid.loss is not None and grid.loss.kind == "drop":
+        losses: NDArray[np.float64] = np.maximum(right[reference] - right, 0)
+        return losses
+    losses = right[reference] * (1 - right)  # the share of pairs that are right and wrong; one pair without repeats
+    losses[reference] = 0
+    return losses
+
+
 def joint_budgets(
     grid: Grid, outcomes: Outcomes, groups: Mapping[str, Counts], losses: NDArray[np.float64]
 ) -> list[Budget]:
@@ -75,8 +86,7 @@ def joint_budget(grid: Grid, outcomes: Outcomes, name: str, members: Counts, los
 
 def refuse_weak_losses(grid: Grid, outcomes: Outcomes, reference: int) -> None:
     """Refuse when a candidate that is wrong on every prompt would be certified by a test of mean losses."""
-    always_wrong = outcomes.correct[[reference]].astype(np.float64)
-    budget = budget_of(grid, outcomes, "all", grid.alpha, always_wrong)
+    budget = budget_of(grid, outcomes, "all", grid.alpha, outcomes.rightness[[reference]])
     if not budget.fails(0, grid.delta):
         raise NothingCertifiableError(
             f"{grid.name}: the reference is right on {budget.estimate(0):.1%} only, so a candidate that is always "

@@ -17,6 +17,7 @@ from pytest_redline.certificate_schema import (
     StatedConfiguration,
     StatedDesign,
     StatedGroups,
+    StatedLoss,
     StatedRisk,
     Statement,
 )
@@ -54,6 +55,7 @@ def state(
         else None,
         checkpoints=dict(checkpoints or {}),
         risks=[StatedRisk(**asdict(risk)) for risk in grid.risks],
+        loss=StatedLoss(**asdict(grid.loss)) if grid.loss else None,
         clusters=StatedClusters(
             **asdict(grid.clusters), n=len(set(outcomes.clusters)), sha256=sha256_of(list(outcomes.clusters))
         )
@@ -88,6 +90,7 @@ def _design(grid: Grid, outcomes: Outcomes) -> StatedDesign | None:
 def promise(statement: Statement, reuse: Reuse | None = None) -> str:
     """What a certificate promises, on what assumption."""
     draw = _draw(statement)
+    what = "a mean drop in its score" if statement.loss and statement.loss.kind == "drop" else "joint risk"
     budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
     risks = [Risk(**risk.model_dump()) for risk in statement.risks]
     others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
@@ -96,7 +99,7 @@ def promise(statement: Statement, reuse: Reuse | None = None) -> str:
     made = "fixed before the outcomes" if reuse is None or reuse.before else "made when outcomes were known"
     start = f"{draw.start}, then {often}" if draw.random else f"{draw.start}: on this run no"
     return (
-        f"{start} configuration marked certified has joint risk above {budget} {draw.where}{others}, for statement "
+        f"{start} configuration marked certified has {what} above {budget} {draw.where}{others}, for statement "
         f"{statement.hash[:12]} {made}.{draw.note}{_together(reuse)}"
     )
 

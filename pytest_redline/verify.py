@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
 from pytest_redline.certificate_schema import Certificate, Cost
-from pytest_redline.claims import Clusters, Design, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, Risk
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
     KNOWN_MEASURES,
@@ -140,6 +140,8 @@ def _check_ids(certificate: Certificate, outcomes: Outcomes) -> None:
     for what, names in (("group", outcomes.groups), ("cluster", outcomes.clusters)):
         if not all(on_one_line(name) for name in set(names or ())):
             raise CertificateError(f"outcomes.{what}s: the name of a {what} holds a control character")
+    if (certificate.statement.loss is None) != (outcomes.scores is None):
+        raise CertificateError("outcomes.scores: not as the statement says")
     clusters = certificate.statement.clusters
     if (clusters is None) != (outcomes.clusters is None):
         raise CertificateError("outcomes.clusters: not as the statement says")
@@ -204,6 +206,7 @@ def _grid(certificate: Certificate) -> Grid:
         grader=statement.grader,
         risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
         design=Design(design.kind, design.pool) if design else None,
+        loss=JointLoss(**statement.loss.model_dump()) if statement.loss else None,
         clusters=Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
     )
 

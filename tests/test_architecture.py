@@ -316,7 +316,7 @@ def grid_keys() -> list[str]:
     from pytest_redline import grid_schema
 
     models = (grid_schema.GridModel, grid_schema.CostModel, grid_schema.ServingModel, grid_schema.GroupsModel)
-    models += (grid_schema.RiskModel, grid_schema.ClustersModel, grid_schema.PopulationModel)
+    models += (grid_schema.CorrectModel, grid_schema.RiskModel, grid_schema.ClustersModel, grid_schema.PopulationModel)
     return sorted({key for model in models for key in model.model_fields})
 
 

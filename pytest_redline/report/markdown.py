@@ -160,7 +160,7 @@ def _violations(certificate: Certificate) -> list[str]:
     """Prompts that the reference answers and the served (else the deployed) or a failing configuration does not."""
     labels = [each.label for each in certificate.statement.configurations]
     outcomes = unpack(certificate.outcomes, tuple(labels))
-    violated = outcomes.violated(labels.index(certificate.reference))
+    violated = outcomes.rightness < outcomes.rightness[labels.index(certificate.reference)]
     wanted = dict.fromkeys([certificate.serving or certificate.deployed, *certificate.failing])
     texts = []
     for label in wanted:
@@ -170,10 +170,16 @@ def _violations(certificate: Certificate) -> list[str]:
         listed = ", ".join(_code(prompt) for prompt in prompts[:_MOST_VIOLATIONS])
         more = f", and {len(prompts) - _MOST_VIOLATIONS:,} more" if len(prompts) > _MOST_VIOLATIONS else ""
         texts.append(
-            f"<details><summary>{words.counted(len(prompts), 'prompt')} right with {certificate.reference} and wrong "
-            f"with {label}</summary>\n\n{listed}{more}\n\n</details>"
+            f"<details><summary>{words.counted(len(prompts), 'prompt')} {_less_right(certificate, label)}</summary>"
+            f"\n\n{listed}{more}\n\n</details>"
         )
     return texts
+
+
+def _less_right(certificate: Certificate, label: str) -> str:
+    if certificate.statement.loss is None:
+        return f"right with {certificate.reference} and wrong with {label}"
+    return f"where {label} is right less often, or to a lesser part, than {certificate.reference}"
 
 
 def _promise(certificate: Certificate) -> str:

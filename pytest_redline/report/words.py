@@ -182,14 +182,18 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     needed = row.needed
     assert needed is not None
     over = failed(row)
-    heads = [f"{row.k:,} of {counted(row.n, 'prompt')} violated, alpha {certificate.alpha:g}"]
+    drop = certificate.statement.loss is not None and certificate.statement.loss.kind == "drop"
+    violated = "lower in score" if drop else "violated"
+    heads = [f"{row.k:,} of {counted(row.n, 'prompt')} {violated}, alpha {certificate.alpha:g}"]
     risks = [risk for risk in certificate.risks if risk.name in over]
     if "all" not in over:  # what a one-line summary shows is what failed
         heads = [f"risk {risk.name} {risk_counts(risk, row.label)}, budget {risk.alpha:g}" for risk in risks] + heads
     lines = [
         f"{row.verdict}: {heads[0]}",
         *(f"  {head}" for head in heads[1:]),
-        f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
+        f"  mean drop below {certificate.reference}: {row.joint_risk:.4f}"
+        if drop
+        else f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
         f"  one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)} and "
         f"{upper(row.risk_upper_simultaneous)}",
         f"  {certificate.statement.test} p = {p_over(row.p, needed.level)}; Holm allows {needed.level:.3g} here",

@@ -116,7 +116,7 @@ def load_recorded(
         reader.read(name, content.data, label)
     records = reader.finish()
     hashes = tuple((name, content.sha256) for name, content in contents.items())
-    outcomes = align(labels, records, prompts)
+    outcomes = align(labels, records, prompts, source.columns.correct.repeats)
     twins = _twins(prompts.file if prompts else hashes[0][0], outcomes.prompts)
     return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins), _texts(records, prompts, outcomes.prompts))
 
@@ -353,6 +353,10 @@ class _Reader:
         record = target.record
         found = lookup(row, target.correct)
         verdict = judge(found)
+        if self.columns.correct.score:
+            score = as_number(found, textual)
+            verdict = None if score is None or not 0 <= score <= 1 else score == 1
+            record.scores.append(0.0 if verdict is None or score is None else score)
         if found is MISSING:
             self._absent(target.correct, row, line, "map columns.correct to the column that holds the verdict")
         elif verdict is None:
@@ -387,6 +391,8 @@ class _Reader:
 
     def _verdicts(self, found: object) -> str:
         correct = self.columns.correct
+        if correct.score:
+            return "is no score; allowed are numbers from 0 to 1; correct it"
         if correct.threshold is not None:
             return f"cannot be compared with the threshold {correct.threshold}; allowed are finite numbers; correct it"
         if correct.equals is not None and alike(found, correct.equals):

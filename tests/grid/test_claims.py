@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_redline.claims import Clusters, Design, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, Risk
 from pytest_redline.errors import GridError
+from pytest_redline.grid import CorrectColumn
 from pytest_redline.grid_file import load_grid
 
 GRID = """\
@@ -156,3 +157,52 @@ def test_population_and_clusters_are_read_as_they_are_meant(load):
 def test_population_that_does_not_hold_together_is_one_problem(problems, text, problem):
     (found,) = problems(text)
     assert found.startswith(f"g.redline.yaml:{problem}")
+
+
+# -- Scores and repeats -------------------------------------------------------------------------------------------
+
+
+def with_correct(correct: str) -> str:
+    return GRID.replace("{outcomes: runs.csv}", f"{{outcomes: {{file: runs.csv, columns: {{correct: {correct}}}}}}}")
+
+
+def test_scores_and_repeats_are_read_as_they_are_meant(load):
+    grid = load(with_correct("{column: score, loss: drop, test: wsr, seed: 2}"))
+    assert (grid.loss, grid.test, grid.order_seed) == (JointLoss("drop", "wsr", 2), "wsr", 2)
+    assert (grid.source.columns.correct, grid.grader) == (
+        CorrectColumn("score", score=True),
+        "recorded: score (a score from 0 to 1)",
+    )
+    grid = load(with_correct("{column: status, equals: OK, repeats: mean_loss, test: hb}"))
+    assert grid.loss == JointLoss("repeats", "hb")
+    assert grid.source.columns.correct == CorrectColumn("status", equals="OK", repeats=True)
+
+
+@pytest.mark.parametrize(
+    ("correct", "problem"),
+    [
+        ("{column: s, loss: drop}", ": a loss between 0 and 1 is tested by `test: hb` or `test: wsr`; declare one"),
+        ("{column: s, repeats: mean_loss}", ": a loss between 0 and 1 is tested by `test: hb` or `test: wsr`; declare"),
+        ("{column: s, loss: drop, test: auto}", ".test: found 'auto'; 'hb' or 'wsr' is allowed; declare one before"),
+        ("{column: s, test: hb}", ".test: goes with `loss: drop` or `repeats: mean_loss`; a verdict has the exact"),
+        ("{column: s, loss: drop, threshold: 0.5, test: hb}", ": has loss beside threshold or equals"),
+        ("{column: s, loss: drop, repeats: mean_loss, test: hb}", ": has both loss and repeats; keep one of the two"),
+        ("{column: s, loss: drop, test: hb, seed: 1}", ".seed: goes with `test: wsr`"),
+        ("{column: s, loss: square, test: hb}", ".loss: found 'square'; "),
+    ],
+)
+def test_score_that_does_not_hold_together_is_one_problem(problems, correct, problem):
+    (found,) = problems(with_correct(correct))
+    assert found.startswith(f"g.redline.yaml:5 source.outcomes.columns.correct{problem}")
+
+
+def test_one_loss_has_one_test(problems):
+    text = with_correct("{column: s, loss: drop, test: hb}") + "clusters: {by: t, remedy: cluster_means, test: wsr}\n"
+    (found,) = problems(text)
+    assert "tests by wsr, seed 0, and columns.correct by hb, seed 0; one loss has one test" in found
+
+
+def test_betting_on_scores_needs_independent_draws(problems):
+    text = with_correct("{column: s, loss: drop, test: wsr}").replace("made prompts", "{name: x, design: census}")
+    (found,) = problems(text)
+    assert "census does not go with `test: wsr`" in found

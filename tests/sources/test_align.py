@@ -65,7 +65,7 @@ def test_a_row_that_holds_every_configuration_is_read_once_for_all() -> None:
         "wide.csv: prompt c has no outcome (2 of 6 rows missing); record it, or remove the prompt from p.csv "
         "and from every configuration",
         "wide.csv:4: prompt b has 2 rows (lines 2 and 4); allowed is one; keep one by a rule fixed beforehand, or give "
-        "different prompts different ids",
+        "different prompts different ids; several generations of a prompt are `repeats: mean_loss` of columns.correct",
     )
 
 
