@@ -48,6 +48,7 @@ from pytest_redline.risks import (
     joint_budget,
     joint_budgets,
     joint_losses,
+    refuse_hopeless,
     refuse_weak_losses,
 )
 from pytest_redline.statement import promise, sha256_of, state
@@ -117,6 +118,7 @@ def certify(
     budgets = [*joint_budgets(grid, outcomes, groups, losses), *(each.budget for each in extra)]
     family = family_of(grid, reuse)
     refuse_too_few(grid, {budget.name: budget.n for budget in budgets}, family)
+    refuse_hopeless(grid, budgets)
     if grid.test == "exact":
         refuse_weak_reference(grid, budgets, outcomes.correct[reference], family)
     else:

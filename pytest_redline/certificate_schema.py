@@ -47,11 +47,18 @@ class StatedLoss(_Closed):
     seed: Count
 
 
+class StatedMix(_Closed):
+    """The traffic that the risk is claimed for: the share of each group."""
+
+    shares: dict[str, Probability]
+    test: Literal["hb"]
+
+
 class PromptSet(_Closed):
     """The calibration prompts, by the hash of their ids in natural order.
 
     ``content`` is a hash of their texts and expected answers where these are known, ``sample`` the size and seed of the
-    random draw that chose them from their file.
+    random draw that chose them from their file, ``shares`` what share of it each group has.
     """
 
     n: Annotated[int, Field(gt=0)]
@@ -60,13 +67,15 @@ class PromptSet(_Closed):
     sample: dict[Literal["n", "seed"], int] | None
     population: str
     design: StatedDesign | None = None
+    shares: dict[str, Probability] | None = None
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``design`` where each prompt is drawn by itself."""
+        """Leave out ``design`` where each prompt is drawn by itself, and ``shares`` where none are declared."""
         data: dict[str, Any] = plain(self)
-        if data.get("design", self) is None:
-            del data["design"]
+        for key in ("design", "shares"):
+            if data.get(key, self) is None:
+                del data[key]
         return data
 
 
@@ -120,17 +129,20 @@ class Statement(_Closed):
     risks: list[StatedRisk] = []
     clusters: StatedClusters | None = None
     loss: StatedLoss | None = None
+    mix: StatedMix | None = None
 
     @property
     def test(self) -> Literal["exact", "hb", "wsr"]:
         """How wrong answers are tested."""
+        if self.mix is not None:
+            return self.mix.test
         return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``risks``, ``clusters`` and ``loss`` where none are declared."""
+        """Leave out ``risks``, ``clusters``, ``loss`` and ``mix`` where none are declared."""
         data: dict[str, Any] = plain(self)
-        for key in ("risks", "clusters", "loss"):
+        for key in ("risks", "clusters", "loss", "mix"):
             if not data.get(key, self):
                 del data[key]
         return data

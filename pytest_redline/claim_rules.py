@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 
-from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Mix, Risk
 from pytest_redline.complaints import Complaints, suggest
 from pytest_redline.grid_schema import (
     NAME_PATTERN,
@@ -19,10 +20,22 @@ from pytest_redline.grid_schema import (
 
 SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
 ENGINE_MEASURES = ("tokens", "forwards", "finished")
+_ROUNDING = 1e-9  # of shares
 _MOST_DELTA = 0.25  # a count over n alpha - 1, which the bound for unequal risks excludes, then never passes
 _LONGEST_NAME = 20  # of a risk: it heads a column
 _WHY_DECLARED = "declare one before the data, since the smaller of two p-values is no p-value"
-LITERALS = {"test": f"; {_WHY_DECLARED}"}  # key to why it takes what it takes
+REWEIGHTING = ("weights", "weight", "reweight", "traffic", "shares")  # keys that are tried for it
+MIX_WAYS = (
+    "to claim the risk of another mix of groups, draw that mix (`prompts.sample.shares`) or declare `mix: {shares: "
+    "{GROUP: SHARE}, test: hb}`; the risk estimate cannot be reweighted and the binomial test kept, since a weighted "
+    "count is no binomial and one prompt of a rare group would count as many"
+)
+LITERALS = {  # first and last key to why it takes what it takes
+    ("risks", "test"): f"; {_WHY_DECLARED}",
+    ("clusters", "test"): f"; {_WHY_DECLARED}",
+    ("source", "test"): f"; {_WHY_DECLARED}",
+    ("mix", "test"): f"; {MIX_WAYS}",
+}
 
 
 def declared_risks(complaints: Complaints, model: GridModel, numbers: Collection[str]) -> tuple[Risk, ...]:
@@ -119,6 +132,37 @@ def declared_draw(
         bets = any(each is not None and each.test == "wsr" for each in (*risks, loss))
         _check_design(complaints, design, clusters, bets, delta)
     return design, clusters
+
+
+def declared_mix(
+    complaints: Complaints,
+    model: GridModel,
+    design: Design | None,
+    clusters: Clusters | None,
+    loss: JointLoss | None,
+    delta: float | None,
+) -> Mix | None:
+    """Mix of groups that the risk is claimed for, after complaints about what does not go with it or with a sample."""
+    sample = model.prompts.sample.shares if model.prompts and model.prompts.sample else None
+    mix = model.mix
+    for at, shares in ((("mix", "shares"), mix.shares if mix else None), (("prompts", "sample", "shares"), sample)):
+        if shares is None:
+            continue
+        if model.groups is None:
+            complaints.complain(at, "shares of what; name the column of the groups with `groups: {by: ...}`")
+        if abs(math.fsum(shares.values()) - 1) > _ROUNDING:
+            complaints.complain(at, f"add up to {math.fsum(shares.values()):.6g}; shares of a whole add up to 1")
+        if design is not None and design.kind != "stratified":
+            complaints.complain(at, f"does not go with `design: {design.kind}`; fixed shares make it stratified")
+        if at[0] == "prompts" and delta is not None and delta > _MOST_DELTA:
+            complaints.complain(at, f"fixed shares are covered for delta up to {_MOST_DELTA}, found {delta:g}")
+        if (loss is not None and loss.test == "wsr") or any(risk.test == "wsr" for risk in model.risks.values()):
+            complaints.complain(at, "does not go with `test: wsr`, which needs independent draws; use hb")
+        if clusters is not None:
+            complaints.complain(at, "does not go with `clusters`, whose own random draw the claim is about")
+    if mix and sample:
+        complaints.complain(("mix",), "goes beside no `prompts.sample.shares`: the mix is drawn, or reweighted to")
+    return Mix(dict(mix.shares)) if mix else None
 
 
 def _clusters(complaints: Complaints, written: ClustersModel) -> Clusters:

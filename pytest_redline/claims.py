@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +54,13 @@ class JointLoss:
     kind: Literal["drop", "repeats"]
     test: LossTest
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The traffic that the risk is claimed for: what share of it each group of prompts stands for."""
+
+    shares: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +66,16 @@ def units(
         return {"all": n, **Counter(groups or ())}
     pairs = set(zip(groups or (), names, strict=False))
     return {"all": len(set(names)), **Counter(group for group, _ in pairs)}
+
+
+def apportioned(n: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """How many of n prompts each group has in these shares: rounded down, and the largest remainders up."""
+    exact = {name: n * share for name, share in shares.items()}
+    sizes = {name: int(size) for name, size in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (sizes[name] - exact[name], name))
+    for name in by_remainder[: n - sum(sizes.values())]:
+        sizes[name] += 1
+    return sizes
 
 
 def cluster_means(losses: NDArray[np.float64], clusters: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Mix, Risk
 from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
@@ -89,10 +89,11 @@ class EngineSource:
 
 
 class Sample(NamedTuple):
-    """A random subset of the prompts."""
+    """A random subset of the prompts; with ``shares``, that share of it from each group."""
 
     n: int
     seed: int
+    shares: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ class Grid:
     design: Design | None = None
     clusters: Clusters | None = None
     loss: JointLoss | None = None
+    mix: Mix | None = None
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 
@@ -208,7 +210,12 @@ class Grid:
 
     @property
     def test(self) -> LossTest:
-        """How wrong answers are tested: exactly where each of n prompts is right or wrong by itself."""
+        """How wrong answers on all prompts are tested: exactly where each is right or wrong by itself."""
+        return "hb" if self.mix else self.group_test
+
+    @property
+    def group_test(self) -> LossTest:
+        """How wrong answers in one group are tested, where nothing is reweighted."""
         return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pytest_redline.claim_rules import LITERALS
+from pytest_redline.claim_rules import LITERALS, MIX_WAYS, REWEIGHTING
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grid import Grid
 from pytest_redline.grid_rules import STAND_INS, Budgets, Rules
@@ -24,6 +24,7 @@ from pytest_redline.grid_schema import (
     CostModel,
     GridModel,
     GroupsModel,
+    MixModel,
     OutcomesModel,
     PopulationModel,
     PromptsModel,
@@ -162,6 +163,8 @@ class _Reader:
         key = str(path[-1])
         if path[:-1] == ("source",) and key in _LATER_SOURCES:
             return f"source {key!r} is not part of this version; outcomes and engine are"
+        if path[:-1] == () and key in REWEIGHTING:
+            return f"unknown key; {MIX_WAYS}"
         place = (*path[:1], "*") if path[:1] == ("risks",) else path[:-1]
         if place not in _MODELS:
             return "unknown key"
@@ -223,6 +226,7 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("risks", "*"): RiskModel,
     ("population",): PopulationModel,
     ("clusters",): ClustersModel,
+    ("mix",): MixModel,
 }  # every closed map of a grid file
 
 
@@ -251,7 +255,7 @@ def _allowed(fault: Any) -> str:
         "less_than_equal": f"at most {context.get('le')} is allowed",
         "literal_error": "a number over 0, or unknown, is needed"
         if context.get("expected") == "'unknown'"
-        else f"{context.get('expected')} is allowed{LITERALS.get(fault['loc'][-1], '')}",
+        else f"{context.get('expected')} is allowed{LITERALS.get((fault['loc'][0], fault['loc'][-1]), '')}",
         "string_pattern_mismatch": f"text that matches {context.get('pattern')} is needed",
     }
     return str(words.get(fault["type"], fault["msg"]))

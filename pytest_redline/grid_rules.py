@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pytest_redline.checkpoint_rules import decided_by_checkpoint
-from pytest_redline.claim_rules import ENGINE_MEASURES, SMALLEST, declared_draw, declared_risks, joint_loss
+from pytest_redline.claim_rules import (
+    ENGINE_MEASURES,
+    SMALLEST,
+    declared_draw,
+    declared_mix,
+    declared_risks,
+    joint_loss,
+)
 from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
 from pytest_redline.grading import GRADERS
@@ -100,6 +107,7 @@ class Rules:
         delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
         loss = joint_loss(self.complaints, model)
         design, clusters = declared_draw(self.complaints, model, self.risks, loss, delta)
+        mix = declared_mix(self.complaints, model, design, clusters, loss, delta)
         if self.complaints.problems or alpha is None or delta is None or source is None:
             return None
         notes = [
@@ -127,8 +135,9 @@ class Rules:
             design=design,
             clusters=clusters,
             loss=loss,
+            mix=mix,
             prompts=self.folder / model.prompts.file if model.prompts else None,
-            sample=Sample(sample.n, sample.seed) if sample else None,
+            sample=Sample(sample.n, sample.seed, sample.shares) if sample else None,
             grade=model.grade,
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,

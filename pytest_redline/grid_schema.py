@@ -51,6 +51,9 @@ class SampleModel(_Closed):
 
     n: Annotated[int, Field(ge=1)] = Field(description="How many prompts.")
     seed: Annotated[int, Field(ge=0)] = Field(description="Seed of the draw, and of the order of serving.")
+    shares: Annotated[dict[str, Probability], Field(min_length=1)] | None = Field(
+        None, description="Share of each group in the subset, as in the traffic that the risk is claimed for."
+    )
 
 
 class PromptsModel(_Closed):
@@ -242,6 +245,17 @@ class ClustersModel(_Closed):
     )
 
 
+class MixModel(_Closed):
+    """The traffic that the risk is claimed for, where the prompts hold its groups in other shares."""
+
+    shares: Annotated[dict[str, Probability], Field(min_length=1)] = Field(
+        description="Share of each group in the traffic; together 1."
+    )
+    test: Literal["hb"] = Field(
+        description="The reweighted losses are tested by Hoeffding-Bentkus: a weighted count is no binomial."
+    )
+
+
 class RiskModel(_Closed):
     """One more risk that must hold for a candidate to be certified, beside that of wrong answers.
 
@@ -305,6 +319,7 @@ class GridModel(_Closed):
     ) = Field(None, description="What this repository deploys: a label, or its serving config file.")
     groups: GroupsModel | None = None
     clusters: ClustersModel | None = None
+    mix: MixModel | None = None
     risks: dict[str, RiskModel] = Field(
         default_factory=dict, description="Further risks by name, such as format or latency; all of them must hold."
     )

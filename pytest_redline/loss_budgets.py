@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_redline.budgets import Budget, Counts, count
-from pytest_redline.claims import LossTest, Risk
+from pytest_redline.claims import LossTest, Mix, Risk
 from pytest_redline.clusters import cluster_means
+from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.order import random_order
 from pytest_redline.outcomes import Outcomes
@@ -25,11 +27,12 @@ class LossBudget(Budget):
     """One risk that must hold, from ``losses``, ``[m, n]`` in the order in which betting reads them.
 
     ``k`` counts, for each configuration, the prompts that lost anything. Bounds and plans are those of
-    Hoeffding-Bentkus whichever test is declared; they are descriptions.
+    Hoeffding-Bentkus whichever test is declared; they are descriptions. A loss stands for ``scale`` times as much.
     """
 
     losses: NDArray[np.float64]
     test: LossTest
+    scale: float = 1.0
 
     @property
     def counted(self) -> bool:
@@ -43,13 +46,14 @@ class LossBudget(Budget):
 
     def p(self, alpha: float | None = None) -> NDArray[np.float64]:
         """``[m]`` p-values of the declared test, at the budget's own alpha if none is given."""
+        budget = (alpha or self.alpha) / self.scale
         if self.test == "wsr":
-            return betting(self.losses, alpha or self.alpha)
-        return hoeffding_bentkus(self._totals, self.n, alpha or self.alpha, UNIT)
+            return betting(self.losses, budget)
+        return hoeffding_bentkus(self._totals, self.n, budget, UNIT)
 
     def estimate(self, row: int) -> float:
         """Mean loss of a row."""
-        return int(self._totals[row]) / (self.n * UNIT)
+        return self.scale * (int(self._totals[row]) / (self.n * UNIT))
 
     def fails(self, row: int, level: float) -> bool:
         """Is a row's p-value over this level."""
@@ -61,15 +65,16 @@ class LossBudget(Budget):
 
     def upper(self, row: int, level: float) -> float:
         """One-sided upper bound of a row's expected loss."""
-        return mean_upper(int(self._totals[row]), self.n, level, UNIT)
+        return min(self.scale * mean_upper(int(self._totals[row]), self.n, level, UNIT), 1.0)
 
     def lower(self, row: int, level: float) -> float:
         """One-sided lower bound of a row's expected loss."""
-        return 1 - mean_upper(int(in_units(1 - self.losses[row]).sum()), self.n, level, UNIT)
+        return self.scale * (1 - mean_upper(int(in_units(1 - self.losses[row]).sum()), self.n, level, UNIT))
 
     def prompts(self, row: int, level: float, power: float) -> int | None:
         """About how many prompts would meet this level with this chance; None where no number would."""
-        return prompts_for_mean(self.alpha, self.estimate(row), float(self.losses[row].std()), level, power)
+        spread = float(self.losses[row].std())
+        return prompts_for_mean(self.alpha / self.scale, self.estimate(row) / self.scale, spread, level, power)
 
     def most(self, row: int, level: float) -> float:
         """Largest mean loss with which a row would meet this level; below 0 where none does.
@@ -77,17 +82,22 @@ class LossBudget(Budget):
         Betting reads each loss by itself, so there it is the mean were all losses smaller by one factor.
         """
         if self.test == "hb":
-            return largest_passing_total(self.n, self.alpha, level, UNIT) / (self.n * UNIT)
-        if float(betting(np.zeros(self.n), self.alpha)) > level:
+            return self.scale * largest_passing_total(self.n, self.alpha / self.scale, level, UNIT) / (self.n * UNIT)
+        if self.best > level:
             return -1.0
         passes, fails = 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (passes + fails) / 2
-            if float(betting(middle * self.losses[row], self.alpha)) <= level:
+            if float(betting(middle * self.losses[row], self.alpha / self.scale)) <= level:
                 passes = middle
             else:
                 fails = middle
         return passes * self.estimate(row)
+
+    @property
+    def best(self) -> float:
+        """The p-value without any loss: the smallest that there is."""
+        return float(replace(self, losses=np.zeros((1, self.n))).p()[0])
 
     @cached_property
     def _totals(self) -> NDArray[np.int64]:
@@ -116,12 +126,37 @@ def budget_of(
     losses = losses[:, chosen]
     k = count(losses > 0)
     units = [outcomes.prompts[position] for position in chosen]
-    test, seed = grid.test, grid.order_seed
+    test, seed = grid.group_test, grid.order_seed
     if declared is not None and declared.test != "exact":
         test, seed = declared.test, declared.seed
     if grid.by_cluster:
         assert outcomes.clusters is not None
         units, losses = cluster_means(losses, [outcomes.clusters[position] for position in chosen])
+    scale = 1.0
+    if grid.mix is not None and members is None:
+        test = "hb"
+        weights = mix_weights(grid.mix, outcomes)
+        scale = float(weights.max())
+        losses = losses * (weights / scale)
     if test == "exact":
         return Budget(name, len(units), alpha, k)
-    return LossBudget(name, len(units), alpha, k, losses[:, random_order(units, seed)], test)
+    return LossBudget(name, len(units), alpha, k, losses[:, random_order(units, seed)], test, scale)
+
+
+def mix_weights(mix: Mix, outcomes: Outcomes) -> NDArray[np.float64]:
+    """``[n]`` how many prompts each stands for: its group's share of the mix over that of the prompts; mean 1.
+
+    Raises
+    ------
+    OutcomesError
+        The groups of the prompts are not those of the mix.
+    """
+    sizes = Counter(outcomes.groups or ())
+    if sizes.keys() != mix.shares.keys():
+        raise OutcomesError(
+            f"mix.shares: names {', '.join(sorted(mix.shares))}, the prompts have "
+            f"{', '.join(sorted(sizes)) or 'no groups'}; give each of their groups its share, and remove prompts of "
+            "groups that the traffic does not hold"
+        )
+    weight = {name: share * len(outcomes.prompts) / sizes[name] for name, share in mix.shares.items()}
+    return np.array([weight[name] for name in outcomes.groups or ()])

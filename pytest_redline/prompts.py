@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pytest_redline.claims import Clusters
-from pytest_redline.clusters import kept_words, one_of_each
+from pytest_redline.clusters import apportioned, kept_words, one_of_each
 from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import Sample
 from pytest_redline.outcomes import PromptList, natural_key, quoted, shown_id
 from pytest_redline.paths import display
 from pytest_redline.sources.table import Faults, read_bytes, read_rows
@@ -87,14 +90,14 @@ def read_prompts(path: Path, group: str = "group", cluster: str | None = None) -
 
 
 def read_calibration_prompts(
-    path: Path, group: str, sample: tuple[int, int] | None, clusters: Clusters | None = None
+    path: Path, group: str, sample: Sample | None, clusters: Clusters | None = None
 ) -> Prompts:
     """Read what is to be served: columns ``id``, ``prompt``, ``answer``, and the group where there is such a column.
 
     Parameters
     ----------
     sample
-        ``(n, seed)`` of a random subset, or None for all prompts in an order of seed 0.
+        A random subset, or None for all prompts in an order of seed 0.
     clusters
         How prompts cluster; where one of each is the remedy, the others are left out before the sample is drawn.
 
@@ -118,10 +121,13 @@ def read_calibration_prompts(
             kept = one_of_each(ids, [str(file.rows[prompt].cluster) for prompt in ids], clusters.seed)
             notes.append(kept_words(len(ids), len(kept), clusters))
             ids = [ids[position] for position in kept]
-    size, seed = sample or (len(ids), 0)
+    size, seed, shares = sample or Sample(len(ids), 0)
     if size > len(ids):
         raise OutcomesError(f"{file.name}: holds {len(ids):,} prompts, the sample asks for {size:,}; ask for fewer")
-    chosen = np.random.default_rng(seed).permutation(len(ids))[:size].tolist()
+    chosen = np.random.default_rng(seed).permutation(len(ids)).tolist()
+    if shares is not None:
+        chosen = _in_shares(file.name, chosen, [file.rows[prompt].group for prompt in ids], apportioned(size, shares))
+    chosen = chosen[:size]
     place = {index: position for position, index in enumerate(sorted(chosen))}
     drawn = [ids[index] for index in place]
     rows = [file.rows[prompt] for prompt in drawn]
@@ -135,6 +141,25 @@ def read_calibration_prompts(
         clusters=None if clusters is None else tuple(str(row.cluster) for row in rows),
         notes=tuple(notes),
     )
+
+
+def _in_shares(name: str, shuffled: Sequence[int], groups: Sequence[str | None], sizes: Mapping[str, int]) -> list[int]:
+    """The first of each group in a random order, as many as wanted; the order stays."""
+    taken: Counter[str | None] = Counter()
+    chosen = []
+    for index in shuffled:
+        group = groups[index]
+        if taken[group] < sizes.get(group or "", 0):
+            taken[group] += 1
+            chosen.append(index)
+    short = [
+        f"{wanted:,} of {group!r}, but there are {taken[group]:,}"
+        for group, wanted in sizes.items()
+        if taken[group] < wanted
+    ]
+    if short:
+        raise OutcomesError(f"{name}: prompts.sample.shares ask for {'; for '.join(short)}; ask for a smaller sample")
+    return chosen
 
 
 def _read(path: Path, group: str, cluster: str | None, required: tuple[str, ...]) -> _File:

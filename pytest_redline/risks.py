@@ -27,7 +27,7 @@ class DeclaredBudget(NamedTuple):
     @property
     def warnings(self) -> list[str]:
         """What a reviewer must not overlook."""
-        if not isinstance(self.budget, LossBudget) or not self.budget.all_or_nothing:
+        if self.risk.test == "exact" or not (isinstance(self.budget, LossBudget) and self.budget.all_or_nothing):
             return []
         return [
             f"risk {self.risk.name}: every loss is 0 or 1, where {self.risk.test} certifies less than the exact test; "
@@ -82,6 +82,18 @@ def joint_budget(grid: Grid, outcomes: Outcomes, name: str, members: Counts, los
     """Budget of wrong answers in one group: its own, else the pooled one."""
     alpha = grid.groups.alpha.get(name, grid.alpha) if grid.groups else grid.alpha
     return budget_of(grid, outcomes, name, alpha, losses, members)
+
+
+def refuse_hopeless(grid: Grid, budgets: Sequence[Budget]) -> None:
+    """Refuse budgets of mean losses under which not even a configuration without any loss would be certified."""
+    for budget in budgets:
+        if isinstance(budget, LossBudget) and budget.best > grid.delta / grid.m:
+            heavy = f" and one prompt standing for up to {budget.scale:.3g}" if budget.scale > 1 else ""
+            raise NothingCertifiableError(
+                f"{grid.name}: alpha={budget.alpha:g} with n={budget.n:,}{heavy} and m={grid.m}: even no loss at all "
+                f"gives p={budget.best:.3g} > delta/m={grid.delta / grid.m:.3g} ({budget.name}), so no candidate can "
+                "be certified; use more prompts" + (", above all of the group that is rare among them" if heavy else "")
+            )
 
 
 def refuse_weak_losses(grid: Grid, outcomes: Outcomes, reference: int) -> None:

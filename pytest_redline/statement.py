@@ -18,10 +18,11 @@ from pytest_redline.certificate_schema import (
     StatedDesign,
     StatedGroups,
     StatedLoss,
+    StatedMix,
     StatedRisk,
     Statement,
 )
-from pytest_redline.claims import Risk
+from pytest_redline.claims import Design, Risk
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
@@ -41,7 +42,8 @@ def state(
             n=len(outcomes.prompts),
             sha256=sha256_of(list(outcomes.prompts)),
             content=content,
-            sample=grid.sample._asdict() if grid.sample else None,
+            sample={"n": grid.sample.n, "seed": grid.sample.seed} if grid.sample else None,
+            shares=dict(grid.sample.shares) if grid.sample and grid.sample.shares else None,
             population=grid.population,
             design=_design(grid, outcomes),
         ),
@@ -56,6 +58,7 @@ def state(
         checkpoints=dict(checkpoints or {}),
         risks=[StatedRisk(**asdict(risk)) for risk in grid.risks],
         loss=StatedLoss(**asdict(grid.loss)) if grid.loss else None,
+        mix=StatedMix(shares=dict(grid.mix.shares), test="hb") if grid.mix else None,
         clusters=StatedClusters(
             **asdict(grid.clusters), n=len(set(outcomes.clusters)), sha256=sha256_of(list(outcomes.clusters))
         )
@@ -74,6 +77,8 @@ def _design(grid: Grid, outcomes: Outcomes) -> StatedDesign | None:
         The prompts cannot have been drawn so.
     """
     design = grid.design
+    if grid.mix is not None or (grid.sample is not None and grid.sample.shares is not None):
+        design = Design("stratified")  # whatever the sizes of groups, they are as good as fixed
     if design is None or design.kind == "independent":
         return None
     if design.pool is not None and design.pool < len(outcomes.prompts):
@@ -145,11 +150,10 @@ def _draw(statement: Statement) -> _Draw:
         return _Draw(f"If {these} are an independent random draw from {source}")
     if design.kind == "stratified":
         sizes = ", ".join(f"{name} {size:,}" for name, size in (design.sizes or {}).items())
-        return _Draw(
-            f"If {these} are independent random draws from {source} with fixed numbers by group ({sizes})",
-            "there, in this mix of groups",
-            conservative,
-        )
+        start = f"If {these} are independent random draws from {source} with fixed numbers by group ({sizes})"
+        if statement.mix is not None:
+            return _Draw(start, f"there, in a mix of {_percents(statement.mix)}")
+        return _Draw(start, "there, in this mix of groups", conservative)
     if design.kind == "finite_pool":
         return _Draw(
             f"If {these} were drawn at random, without replacement, from the {design.pool:,} prompts of {source}",
@@ -163,6 +167,10 @@ def _draw(statement: Statement) -> _Draw:
         "budget. Another run may differ.",
         random=False,
     )
+
+
+def _percents(mix: StatedMix) -> str:
+    return ", ".join(f"{100 * share:g} % {name}" for name, share in sorted(mix.shares.items()))
 
 
 def canonical(value: Any) -> bytes:

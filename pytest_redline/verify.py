@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
 from pytest_redline.certificate_schema import Certificate, Cost
-from pytest_redline.claims import Clusters, Design, JointLoss, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, Mix, Risk
+from pytest_redline.clusters import apportioned
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
     KNOWN_MEASURES,
@@ -142,6 +144,9 @@ def _check_ids(certificate: Certificate, outcomes: Outcomes) -> None:
             raise CertificateError(f"outcomes.{what}s: the name of a {what} holds a control character")
     if (certificate.statement.loss is None) != (outcomes.scores is None):
         raise CertificateError("outcomes.scores: not as the statement says")
+    drawn = certificate.statement.prompts
+    if drawn.shares and Counter(outcomes.groups or ()) != apportioned(drawn.n, drawn.shares):
+        raise CertificateError("statement.prompts.shares: not those of the groups")
     clusters = certificate.statement.clusters
     if (clusters is None) != (outcomes.clusters is None):
         raise CertificateError("outcomes.clusters: not as the statement says")
@@ -200,12 +205,13 @@ def _grid(certificate: Certificate) -> Grid:
         source=RecordedSource(None, Columns(correct=CorrectColumn(""))),
         cost=measure,
         population=statement.prompts.population,
-        sample=None if sample is None else Sample(**sample),
+        sample=None if sample is None else Sample(sample["n"], sample["seed"], statement.prompts.shares),
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,
         risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
         design=Design(design.kind, design.pool) if design else None,
+        mix=Mix(statement.mix.shares) if statement.mix else None,
         loss=JointLoss(**statement.loss.model_dump()) if statement.loss else None,
         clusters=Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
     )

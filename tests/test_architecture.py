@@ -105,7 +105,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "certificate_schema": set(),
     "store": {"errors"},
     "progress": {"store"},
-    "prompts": {"claims", "clusters", "errors", "outcomes", "paths", "sources", "text"},
+    "prompts": {"claims", "clusters", "errors", "grid", "outcomes", "paths", "sources", "text"},
     "grading": {"grading"},
     "sources": {
         "alignment",
@@ -317,6 +317,7 @@ def grid_keys() -> list[str]:
 
     models = (grid_schema.GridModel, grid_schema.CostModel, grid_schema.ServingModel, grid_schema.GroupsModel)
     models += (grid_schema.CorrectModel, grid_schema.RiskModel, grid_schema.ClustersModel, grid_schema.PopulationModel)
+    models += (grid_schema.MixModel, grid_schema.SampleModel)
     return sorted({key for model in models for key in model.model_fields})
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_redline.claims import Clusters, Design, JointLoss, Risk
+from pytest_redline.claims import Clusters, Design, JointLoss, Mix, Risk
 from pytest_redline.errors import GridError
-from pytest_redline.grid import CorrectColumn
+from pytest_redline.grid import CorrectColumn, Sample
 from pytest_redline.grid_file import load_grid
 
 GRID = """\
@@ -206,3 +206,49 @@ def test_betting_on_scores_needs_independent_draws(problems):
     text = with_correct("{column: s, loss: drop, test: wsr}").replace("made prompts", "{name: x, design: census}")
     (found,) = problems(text)
     assert "census does not go with `test: wsr`" in found
+
+
+# -- Another mix of groups ----------------------------------------------------------------------------------------
+
+MIXED = GRID + "groups: {by: kind}\nmix: {shares: {math: 0.7, code: 0.3}, test: hb}\n"
+
+
+def test_mix_and_shares_of_a_sample_are_read_as_they_are_meant(load):
+    assert load(MIXED).mix == Mix({"math": 0.7, "code": 0.3})
+    sample = "{file: p.jsonl, sample: {n: 100, seed: 1, shares: {math: 0.7, code: 0.3}}}"
+    text = ENGINE.replace("{file: p.jsonl}", sample) + "groups: {by: kind}\n"
+    assert load(text).sample == Sample(100, 1, {"math": 0.7, "code": 0.3})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (MIXED.replace(", test: hb", ""), "9 mix.test: required key is missing"),
+        (MIXED.replace("hb", "exact"), "9 mix.test: found 'exact'; 'hb' is allowed; to claim the risk of another mix"),
+        (MIXED.replace("hb", "wsr"), "9 mix.test: found 'wsr'; 'hb' is allowed; to claim the risk of another mix"),
+        (MIXED.replace("0.3", "0.4"), "9 mix.shares: add up to 1.1; shares of a whole add up to 1"),
+        (MIXED.replace("groups: {by: kind}\n", ""), "8 mix.shares: shares of what; name the column of the groups"),
+        (MIXED.replace("made prompts", "{name: x, design: census}"), "9 mix.shares: does not go with `design: census`"),
+        (MIXED + "clusters: {by: t, remedy: one_per_cluster}\n", "9 mix.shares: does not go with `clusters`"),
+        (
+            MIXED + "risks: {s: {measure: j, loss: drop, test: wsr, alpha: 0.1}}\n",
+            "9 mix.shares: does not go with `test: wsr`",
+        ),
+        (GRID + "weights: w\n", "8 weights: unknown key; to claim the risk of another mix of groups, draw that mix"),
+    ],
+)
+def test_mix_that_does_not_hold_together_is_one_problem(problems, text, problem):
+    (found,) = problems(text)
+    assert found.startswith(f"g.redline.yaml:{problem}")
+
+
+def test_message_says_why_the_binomial_cannot_be_kept(problems):
+    (found,) = problems(GRID + "weights: w\n")
+    assert "the risk estimate cannot be reweighted and the binomial test kept, since a weighted count is no" in found
+
+
+def test_mix_is_drawn_or_reweighted_to_and_not_both(problems):
+    sample = "{file: p.jsonl, sample: {n: 100, seed: 1, shares: {math: 0.7, code: 0.3}}}"
+    text = ENGINE.replace("{file: p.jsonl}", sample) + "groups: {by: kind}\nmix: {shares: {math: 1.0}, test: hb}\n"
+    found = problems(text.replace("{math: 1.0}", "{math: 0.5, code: 0.5}"))
+    assert ["mix: " in each for each in found] == [True]

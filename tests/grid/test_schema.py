@@ -61,6 +61,7 @@ def test_every_shipped_grid_fits_the_schema(path):
         {"groups": {"by": "kind", "alpha": {"hard": 0.15}}},
         {"population": {"name": "traffic", "design": "finite_pool", "pool": 1319}},
         {"clusters": {"by": "template", "remedy": "one_per_cluster", "seed": 3}},
+        {"groups": {"by": "kind"}, "mix": {"shares": {"math": 0.7, "code": 0.3}, "test": "hb"}},
         {"clusters": {"by": "template", "remedy": "cluster_means", "test": "hb"}},
         {"risks": {"format": {"measure": "has_answer", "alpha": 0.02}}},
         {"risks": {"latency": {"measure": "seconds", "over": 2, "alpha": 0.1}}},
@@ -106,6 +107,8 @@ def test_valid_grid_fits_the_schema_as_it_fits_the_model(more):
         {"population": {"name": "traffic"}},
         {"population": {"name": "traffic", "design": "random"}},
         {"clusters": {"by": "template"}},
+        {"mix": {"shares": {"math": 0.7, "code": 0.3}}},
+        {"mix": {"shares": {}, "test": "hb"}},
         {"clusters": {"by": "template", "remedy": "cluster_means", "test": "exact"}},
         {"risks": {"format": {"alpha": 0.02}}},
         {"risks": {"format": {"measure": "has_answer"}}},
@@ -127,7 +130,7 @@ def test_required_key_is_required_by_the_schema(key):
 
 def test_schema_describes_every_key_of_a_grid_file_that_is_not_a_plain_map():
     described = grid_schema()["properties"]
-    bare = {"prompts", "cost", "source", "configurations", "groups", "clusters"}  # described by their own models
+    bare = {"prompts", "cost", "source", "configurations", "groups", "clusters", "mix"}  # described by their own models
     assert {key for key, value in described.items() if "description" not in value} <= bare
 
 
