@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ from redline_engine.models.base import Answer, Model, Query
 from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, State, StateBook
 from redline_engine.stops import Detokenize
-from redline_engine.walker import Stance, Walkers
+from redline_engine.table import Rows
+from redline_engine.walker import Walkers
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Counts:
     Parameters
     ----------
     forwards_run, forwards_charged
-        States that the model was asked for; forwards that the finished requests would have needed alone.
+        Distinct states that walkers came to; forwards that the finished requests would have needed alone.
     model_calls
         Batches.
     peak_prompts, peak_pages
@@ -111,6 +113,7 @@ class Engine:
         self._configuration: dict[tuple[int, int], int] = {}  # (block size, row) -> number within its prompt
         self._books: dict[int, int] = {}  # ticket -> books still open
         self._pending: list[State] = []
+        self._finished: list[_Standing] = []
 
     def generate(self, prompts: Iterable[Prompt], configurations: Sequence[DecodeKnobs]) -> list[list[Reply]]:
         """Decode every prompt under every configuration.
@@ -158,8 +161,8 @@ class Engine:
         """
         states = self._collect()
         self._forward(states)
-        finished = self._advance(states)
-        return self._release(finished)
+        self._advance([_Standing(row, state) for state in states for row in state.waiting])
+        return self._release()
 
     @property
     def busy(self) -> bool:
@@ -182,7 +185,7 @@ class Engine:
 
     def _collect(self) -> list[State]:
         """Admit prompts while fewer states than a batch wait; take a batch of them, oldest prompts first."""
-        while self._queue and len(self._pending) < self.batch_size:
+        while self._queue and max(len(self._pending), len(self._prompts)) < self.batch_size:
             self._admit(self._queue.popleft())
         self._pending.sort(key=lambda state: state.book.ticket)
         states, self._pending = self._pending[: self.batch_size], self._pending[self.batch_size :]
@@ -206,18 +209,22 @@ class Engine:
             book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers))
             chosen = [submitted.configurations[number] for number in numbers]
             rows = walkers.add(submitted.prompt.tokens, chosen, info.end_ids)
-            for number, row, stance in zip(numbers, rows.tolist(), walkers.stances(rows), strict=True):
-                self._configuration[size, row] = number
-                self._stand(book, row, stance)
+            self._configuration |= {(size, row): number for number, row in zip(numbers, rows.tolist(), strict=True)}
+            self._advance(self._stand([book] * len(rows), rows, walkers))
 
-    def _stand(self, book: StateBook, row: int, stance: Stance) -> State:
-        """Place a walker on its state; it waits there if the state has no answer yet."""
-        state, new = book.find(stance)
-        if new:
-            self._pending.append(state)
-        if state.answer is None:
+    def _stand(self, books: Sequence[StateBook], rows: Rows, walkers: Walkers) -> list[_Standing]:
+        """Place walkers on their states; returns those whose states are answered, the others wait there."""
+        ready = []
+        for book, row, tokens in zip(books, rows.tolist(), walkers.stances(rows), strict=True):
+            state, new = book.find(tokens)
+            self.counts.forwards_run += new
+            if state.answer is not None:
+                ready.append(_Standing(row, state))
+                continue
+            if new:
+                self._pending.append(state)
             state.waiting.append(row)
-        return state
+        return ready
 
     def _forward(self, states: Sequence[State]) -> None:
         """Ask the model for the states, those of a block size together."""
@@ -229,45 +236,39 @@ class Engine:
             for (state, _), answer in zip(batch, answers, strict=True):
                 state.answer = answer
             self.counts.model_calls += 1
-        self.counts.forwards_run += len(states)
+        for book in {id(state.book): state.book for state in states}.values():
+            book.settle()
         self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
 
-    def _advance(self, states: Sequence[State]) -> list[_Standing]:
-        """Let walkers step until each is finished or stands on a state without an answer; returns the finished."""
-        finished = []
-        ready = [_Standing(row, state) for state in states for row in state.waiting]
-        for state in states:
-            state.waiting = []
+    def _advance(self, ready: list[_Standing]) -> None:
+        """Let walkers on answered states step until each is finished or waits on a state without an answer."""
         while ready:
             by_size: dict[int, list[tuple[_Standing, Answer]]] = {}
             for standing in ready:
-                answer = standing.state.answer
+                answer, size = standing.state.answer, standing.state.book.block_size
                 assert answer is not None
                 if answer.problem:
-                    self._walkers[standing.state.book.block_size].fail(standing.row)
-                    finished.append(standing)
+                    self._walkers[size].fail(standing.row)
+                    self._finished.append(standing)
                 else:
-                    by_size.setdefault(standing.state.book.block_size, []).append((standing, answer))
+                    by_size.setdefault(size, []).append((standing, answer))
             ready = []
             for size, group in by_size.items():
-                walkers = self._walkers[size]
                 rows = np.array([standing.row for standing, _ in group])
-                done = walkers.advance(
+                done = self._walkers[size].advance(
                     rows,
                     np.concatenate([answer.tokens for _, answer in group]),
                     np.concatenate([answer.confidence for _, answer in group]),
                 )
-                finished += [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if is_done]
-                going = [standing for (standing, _), is_done in zip(group, done.tolist(), strict=True) if not is_done]
-                for (row, before), stance in zip(going, walkers.stances(rows[~done]), strict=True):
-                    state = self._stand(before.book, row, stance)
-                    if state.answer is not None:
-                        ready.append(_Standing(row, state))
-        return finished
+                standings = [standing for standing, _ in group]
+                self._finished += compress(standings, done.tolist())
+                books = [standing.state.book for standing in compress(standings, (~done).tolist())]
+                ready += self._stand(books, rows[~done], self._walkers[size])
 
-    def _release(self, finished: Sequence[_Standing]) -> list[Reply]:
+    def _release(self) -> list[Reply]:
         """Make the replies of finished walkers, and free the prompts that have no walker left."""
         replies = []
+        finished, self._finished = self._finished, []
         for row, state in finished:
             book = state.book
             walkers = self._walkers[book.block_size]

@@ -1,12 +1,14 @@
 """Decode states of a prompt, what the model said in each, and the trie of committed pages.
 
-A *state* is what the model sees: family, prompt, number of cached blocks, all tokens through the last block that is
-run. Its answer is the same for every configuration, so it is asked for once and remembered as long as a walker of the
-prompt lives. A *family* holds what changes an answer beside the tokens: block size and how tokens are drawn (and, as
-an engine has one model, checkpoint and precision).
+A *state* is what the model sees: family, prompt, all tokens through the last block that is run. Its answer is the same
+for every configuration, so it is asked for once and remembered as long as a walker of the prompt lives. A *family*
+holds what changes an answer beside the tokens: block size and how tokens are drawn (and, as an engine has one model,
+checkpoint and precision). Which blocks are cached already changes what a forward computes and not what it says, so it
+is no part of a state. A state without a masked position asks nothing: its answer is known to be empty, and its blocks
+are run with those of the prompt's next state. See docs/decisions/0022-states-and-families.md.
 
-Committed blocks of a prompt form a trie: a page depends on the tokens up to its block's end, so walkers that committed
-the same tokens share it, and where they parted the path forks.
+Complete leading blocks form a trie: a page depends on the tokens up to its block's end, so walkers that came by the
+same tokens share it, and where they parted the path forks.
 
 Random numbers of a draw are a hash of (seed, prompt, state, position). They depend neither on company nor on order,
 and equal seeds make configurations draw the same token in the same state.
@@ -22,10 +24,9 @@ from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import Answer, Query, Store
-from redline_engine.walker import Stance
 
-_ROOT = -1
 _NO_UNIFORMS = np.zeros(0, np.float64)
+_NOTHING = Answer(np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
 class PagePool:
@@ -57,14 +58,13 @@ class PagePool:
 class State:
     """One decode state; `answer` is None until the model has been asked."""
 
-    __slots__ = ("answer", "book", "cached", "commit_end", "tokens", "waiting")
+    __slots__ = ("answer", "book", "positions", "tokens", "waiting")
 
-    def __init__(self, book: StateBook, stance: Stance) -> None:
+    def __init__(self, book: StateBook, tokens: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         self.book = book
-        self.cached = stance.cached
-        self.commit_end = stance.commit_end
-        self.tokens = stance.tokens.copy()
-        self.answer: Answer | None = None
+        self.tokens = tokens
+        self.positions = positions  # the masked ones
+        self.answer: Answer | None = None if positions.size else _NOTHING
         self.waiting: list[int] = []  # rows of the walkers that stand here
 
 
@@ -102,49 +102,67 @@ class StateBook:
         self._sampling = sampling
         self._pool = pool
         self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
-        self._shared = len(prompt) // block_size * block_size  # positions that are equal in all states
-        self._states: dict[tuple[int, bytes], State] = {}
-        self._pages: dict[tuple[int, bytes], int] = {}  # (parent page, tokens of the block) -> page
+        self._full = len(prompt) // block_size  # blocks that are equal in all states
+        self._states: dict[bytes, State] = {}
+        # Pages of the leading blocks, by the tokens behind the prompt's full blocks: those that hold keys and values,
+        # and those that will after the step.
+        self._paths: dict[bytes, tuple[int, ...]] = {}
+        self._coming: dict[bytes, tuple[int, ...]] = {}
+        self._taken: list[int] = []
 
-    def find(self, stance: Stance) -> tuple[State, bool]:
-        """Return the state that a stance stands in, and whether it is new."""
-        key = (stance.cached, stance.tokens[self._shared :].tobytes())
+    def find(self, tokens: NDArray[np.int32]) -> tuple[State, bool]:
+        """Return the state with these tokens, masks where unresolved, and whether it is new; they may change later."""
+        key = tokens[self._full * self.block_size :].tobytes()
         state = self._states.get(key)
         if state is not None:
             return state, False
-        state = self._states[key] = State(self, stance)
+        state = self._states[key] = State(self, tokens.copy(), np.flatnonzero(tokens == self._mask_id))
         return state, True
 
     def query(self, state: State) -> Query:
-        """Put a state's question to the model, and take pages for the blocks that it commits first."""
-        blocks = [block.tobytes() for block in state.tokens.reshape(-1, self.block_size)[: state.commit_end]]
-        page, cached, stores = _ROOT, [], []
-        for number, block in enumerate(blocks):
-            edge = (page, block)
-            if number < state.cached:
-                cached.append(self._pages[edge])
-            elif edge not in self._pages:
-                self._pages[edge] = self._pool.take()
-                stores.append(Store(number, self._pages[edge]))
-            page = self._pages[edge]
-        positions = np.flatnonzero(state.tokens == self._mask_id)
-        uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, positions, self._sampling.seed)
-        return Query(state.tokens, tuple(cached), tuple(stores), positions, self._sampling, uniforms)
+        """Put a state's question to the model, and take pages for the complete leading blocks that have none."""
+        complete, full = int(state.positions[0]) // self.block_size, self._full
+        behind = state.tokens[full * self.block_size : complete * self.block_size].tobytes()
+        size = self.block_size * state.tokens.itemsize
+        first = complete
+        while first >= full and behind[: (first - full) * size] not in self._paths:
+            first -= 1
+        cached = path = self._paths[behind[: (first - full) * size]] if first >= full else ()
+        stores: list[Store] = []
+        for end in range(max(first + 1, full), complete + 1):
+            key = behind[: (end - full) * size]
+            if key not in self._coming:
+                new = [Store(block, self._take()) for block in range(len(path), end)]
+                stores += new
+                self._coming[key] = (*path, *(store.page for store in new))
+            path = self._coming[key]
+        uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, self._sampling.seed)
+        return Query(state.tokens, cached, tuple(stores), state.positions, self._sampling, uniforms)
+
+    def settle(self) -> None:
+        """Note that the queries put so far are answered: their pages may be read."""
+        self._paths |= self._coming
+        self._coming.clear()
 
     def close(self) -> None:
         """Give the pages back; nobody stands in these states any more."""
-        self._pool.give_back(list(self._pages.values()))
+        self._pool.give_back(self._taken)
+        self._taken = []
         self._states.clear()
-        self._pages.clear()
+        self._paths.clear()
 
-    def _uniforms(self, state: State, positions: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-        """Return a number in [0, 1) for each position, 53 bits from a hash."""
+    def _take(self) -> int:
+        self._taken.append(self._pool.take())
+        return self._taken[-1]
+
+    def _uniforms(self, state: State, seed: int) -> NDArray[np.float64]:
+        """Return a number in [0, 1) for each masked position, 53 bits from a hash."""
         stem = blake2b(digest_size=8)
-        for part in (seed.to_bytes(8, "little"), self._prompt_digest, state.cached.to_bytes(8, "little")):
-            stem.update(part)
+        stem.update(seed.to_bytes(8, "little"))
+        stem.update(self._prompt_digest)
         stem.update(state.tokens.astype("<i4").tobytes())
         numbers = []
-        for position in positions.tolist():
+        for position in state.positions.tolist():
             leaf = stem.copy()
             leaf.update(b"@" + position.to_bytes(8, "little"))
             numbers.append((int.from_bytes(leaf.digest(), "little") >> 11) / 2**53)

@@ -33,7 +33,7 @@ of the widest buffer among them, ``B`` block size. Source of steps 1, 2 and 4: m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,18 +44,6 @@ from redline_engine.replies import REASONS, RUNNING, Replies
 from redline_engine.stops import Detokenize
 from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
 from redline_engine.trace import ForwardRecord, Trace
-
-
-class Stance(NamedTuple):
-    """What a walker's next forward is about.
-
-    `tokens` are those of all blocks that take part, masks where unresolved. Of these blocks the first `cached` have
-    pages, and those up to `commit_end` will have them after the forward.
-    """
-
-    cached: int
-    commit_end: int
-    tokens: NDArray[np.int32]
 
 
 class Walkers:
@@ -111,13 +99,13 @@ class Walkers:
         self._open(rows)
         return rows
 
-    def stances(self, rows: Rows) -> list[Stance]:
-        """Say what the next forward of each row is about; the tokens are views that `advance` changes."""
-        walkers = self._table.walkers[rows]
-        cached = np.where(walkers["forwards"] > 0, walkers["base"], 0)
-        ends = walkers["run_end"] * self.block_size
-        columns = zip(rows.tolist(), cached.tolist(), walkers["commit_end"].tolist(), ends.tolist(), strict=True)
-        return [Stance(here, commit_end, self._table.flat(row)[:end]) for row, here, commit_end, end in columns]
+    def stances(self, rows: Rows) -> list[NDArray[np.int32]]:
+        """Tokens that the next forward of each row sees, masks where unresolved: views that `advance` changes.
+
+        They end with the last block that has a mask; where none has, with the last open one.
+        """
+        ends = self._table.walkers["run_end"][rows] * self.block_size
+        return [self._table.flat(row)[:end] for row, end in zip(rows.tolist(), ends.tolist(), strict=True)]
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.

@@ -67,7 +67,7 @@ class Forward:
     accepted: dict[int, int]
     buffer: list[tuple[int, str]]
     cached: int
-    seen: tuple[int, tuple[int, ...]]  # blocks cached before it, and tokens through the last block it has to run
+    seen: tuple[int, ...]  # tokens through the last block it has to run
 
 
 @dataclass
@@ -131,10 +131,9 @@ def forward(run: Run, model: Model, rules: Deviations = HERE) -> None:
     case = run.case
     added = _open(run, rules)
     size = case.block_size
-    prefill = not run.forwards
     running = [b for b in run.open_blocks if run.masks(b)] + [b for b, s in run.status.items() if s == TO_CACHE]
     reach = max(running, default=run.base - 1) + 1
-    seen = (0 if prefill else run.base, tuple(run.tokens[: reach * size]))
+    seen = tuple(run.tokens[: reach * size])
 
     before = list(run.tokens)
     accepted: dict[int, int] = {}
