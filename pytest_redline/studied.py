@@ -84,6 +84,11 @@ def read_studied(path: Path, reference: str | None, cost: str | None, strata: st
     grid = _declared(path, cost) if is_grid(path) else _bare(path, reference, cost)
     if not isinstance(grid.source, RecordedSource):
         raise OutcomesError(f"{display(path)}: its outcomes are served, not recorded; a study reads recorded ones")
+    if grid.loss is not None:
+        raise OutcomesError(
+            f"{display(path)}: its verdicts are scores or repeats; a study compares one right or wrong answer for each "
+            "prompt; say under `correct` from which threshold on an answer is right"
+        )
     name = grid.reference if reference is None else reference
     if name not in grid.labels:
         raise GridError(
@@ -176,6 +181,7 @@ def _left_out(grid: Grid) -> list[str]:
         "budgets of groups": grid.groups is not None and bool(grid.groups.alpha),
         "further risks": bool(grid.risks),
         "means of clusters": grid.by_cluster,
+        "another mix of groups": grid.mix is not None,
     }
     claims = [name for name, there in declared.items() if there]
     if not claims:

@@ -110,7 +110,7 @@ def study(studied: Studied, plan: Plan, told: Callable[[int], None] = lambda _: 
             for size in plan.sizes
             for strata in ((None,) if groups is None else (None, groups))
         ],
-        warnings=[*studied.warnings, *_warnings(plan, m, half(n))],
+        warnings=[*studied.warnings, *_warnings(plan, m, half(n)), *_beyond(studied, plan)],
     )
 
 
@@ -347,9 +347,20 @@ def _warnings(plan: Plan, m: int, calibration: int) -> list[str]:
     """Say where nothing could be certified however good the candidates."""
     needed = [(alpha, fewest_prompts(alpha, plan.delta / m)) for alpha in plan.alphas]
     return [
-        f"{size:,} prompts certify nothing at alpha {alpha:g}, where it takes {least:,}: there REDLINE and BONF keep "
-        "the reference"
+        f"samples of {size:,} certify nothing at alpha {alpha:g}, where it takes {least:,}: there REDLINE and BONF "
+        "keep the reference"
         for size in (calibration, *plan.sizes)
         for alpha, least in needed
         if size < least
+    ]
+
+
+def _beyond(studied: Studied, plan: Plan) -> list[str]:
+    """Say where no configuration can exceed a budget, as the reference is right so seldom."""
+    right, n = int(studied.outcomes.correct[studied.reference].sum()), len(studied.outcomes.prompts)
+    return [
+        f"the reference is right on {right:,} of {n:,} prompts, so that nothing, an always wrong candidate included, "
+        f"can exceed alpha {alpha:g}"
+        for alpha in plan.alphas
+        if right / n <= alpha
     ]

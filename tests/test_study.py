@@ -228,10 +228,10 @@ def test_subsets_too_small_for_any_certificate_are_named(capsys):
     assert small["budgets"][0]["reference_share"] == 1
     assert sum(large["histogram"].values()) + large["none"] == 50
     assert any(
-        warning.startswith("20 prompts certify nothing at alpha 0.05, where it takes 59")
+        warning.startswith("samples of 20 certify nothing at alpha 0.05, where it takes 59")
         for warning in found["warnings"]
     )
-    assert "20 prompts certify nothing" in capsys.readouterr().out
+    assert "samples of 20 certify nothing" in capsys.readouterr().out
 
 
 def test_no_budget_suits_is_null():
@@ -247,6 +247,19 @@ def test_warns_of_what_a_grid_claims_beyond_the_pooled_risk():
     Path("own.redline.yaml").write_text(yaml.safe_dump(grid, sort_keys=False))
     found = study("own.redline.yaml", "--splits", 5, "--selectors", "REDLINE")
     assert any("budgets of groups play no part here" in warning for warning in found["warnings"])
+
+
+def test_warns_of_a_reference_that_is_seldom_right():
+    rows = [
+        f"{label},q{i},{int(i < right)},100,{f}"
+        for label, right, f in (("ref", 9, 50), ("bad", 0, 9))
+        for i in range(90)
+    ]
+    Path("runs.csv").write_text("\n".join(["config,prompt,correct,tokens,forwards", *rows, ""]))
+    found = study("runs.csv", "--reference", "ref", "--alpha", 0.05, 0.1, "--splits", 5)
+    (warning,) = [warning for warning in found["warnings"] if "an always wrong candidate included" in warning]
+    assert "right on 9 of 90 prompts" in warning
+    assert "alpha 0.1" in warning
 
 
 # -- What it writes -------------------------------------------------------------------------------------------------
@@ -321,6 +334,12 @@ def test_served_outcomes_and_faulty_files_are_refused(capsys):
     assert "its outcomes are served, not recorded" in refused(
         capsys, ROOT / "fixtures" / "grids" / "arithmetic.redline.yaml"
     )
+    scored = yaml.safe_load(GRID.read_text())
+    scored["source"] = {
+        "outcomes": {"file": "runs.csv", "columns": {"correct": {"column": "score", "loss": "drop", "test": "hb"}}}
+    }
+    Path("scored.redline.yaml").write_text(yaml.safe_dump(scored, sort_keys=False))
+    assert "its verdicts are scores or repeats" in refused(capsys, "scored.redline.yaml")
     assert "missing.csv" in refused(capsys, "missing.csv", "--reference", "a")
     Path("other.csv").write_text("task,ok\n1,1\n")
     assert "other.csv: has no column config, prompt, correct; columns here are task, ok" in refused(
@@ -344,6 +363,11 @@ def test_sizes_columns_and_places_that_cannot_be(capsys):
     assert "cannot be written" in refused(
         capsys, recording, "--reference", "ref", "--splits", 2, "--json", "no/such/folder.json"
     )
+    before = recording.read_bytes()
+    assert "--json runs.csv: the study reads this file" in refused(
+        capsys, recording, "--reference", "ref", "--splits", 2, "--json", "runs.csv"
+    )
+    assert recording.read_bytes() == before
     assert "a grid says its own cost" in refused(capsys, GRID, "--cost", "tokens_per_forward")
 
 

@@ -98,6 +98,7 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             raise OutcomesError(
                 f"--subsample {over[0]}: the recording holds {n:,} prompts; a subset holds as many at most"
             )
+        _spare_inputs(options, studied)
         found = _studied(studied, plan)
         _write(options, found)
     except RedlineError as error:
@@ -110,6 +111,14 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     print(render(found, shutil.get_terminal_size().columns))
     return 0
+
+
+def _spare_inputs(options: argparse.Namespace, studied: Studied) -> None:
+    """Refuse to write over what was read."""
+    read = {options.recording.resolve(), *((options.recording.parent / name).resolve() for name, _ in studied.files)}
+    for name, path in (("--json", options.json), ("--plot", options.plot)):
+        if path is not None and path.resolve() in read:
+            raise OutcomesError(f"{name} {path}: the study reads this file; name another to write")
 
 
 def _studied(studied: Studied, plan: Plan) -> Study:

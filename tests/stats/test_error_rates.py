@@ -86,3 +86,13 @@ def test_pointwise_bounds_do_not_cover_all_candidates_together():
     risks = np.linspace(0.04, 0.10, 6)
     k = independent(np.random.default_rng(9), risks, N)
     assert (upper_bound(np.arange(N + 1), N, DELTA)[k] < risks).any(axis=1).sum() > MOST_ERRORS
+
+
+def test_an_alpha_picked_after_the_data_errs_more_often_but_within_its_bound():
+    """An error at some alpha is one at a candidate's own risk, the largest alpha at which it must not pass."""
+    risks = np.linspace(0.02, 0.20, 6)
+    k = np.column_stack([np.zeros(DRAWS, dtype=np.int64), independent(np.random.default_rng(10), risks, N)])
+    at_own_risk = [holm(binomial_tail(k, N, risk), DELTA)[:, row] for row, risk in enumerate(risks, start=1)]
+    errors = np.any(at_own_risk, axis=0).sum()
+    bound = DELTA * sum(1 / rank for rank in range(1, len(risks) + 1))
+    assert MOST_ERRORS < errors <= stats.binom.ppf(1 - 1e-6, DRAWS, bound)
