@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_redline.commands import init, plan, schema, state, study, validate, verify
+from pytest_redline.commands import engine, init, plan, schema, state, study, validate, verify
 
 COMMANDS = (  # as --help lists them
     init,
+    engine,
     plan,
     schema,
     state,

@@ -16,8 +16,9 @@ The last group of a row is smaller where the number of columns is no multiple of
 (or so small that ``s`` would be) ``s`` is the smallest normal number. bfloat16 keeps each weight rounded, without
 scales. A forward turns the weights back into the type of its input, layer by layer: memory is saved, time is not.
 
-What is kept so: every linear layer of the blocks, and the head unless it is the embedding. The embedding and the norms
-keep the type of the arithmetic. `shares` says what that comes to in bytes.
+What is kept so: every linear layer of the blocks, those of experts included, and the head unless it is the embedding.
+The embedding and the norms keep the type of the arithmetic, and routers float32. `shares` says what that comes to in
+bytes.
 
 Source: absolute-maximum scales without zero point, per channel, in the range -127..127 are those of Jacob et al. 2018,
 "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", section 3, and
@@ -33,6 +34,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from redline_engine.models.experts import GroupedLinear, by_expert
 
 GROUP = 32  # input columns that share a scale in int4
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -57,8 +60,8 @@ class KeptLinear(nn.Module):
     precision: ClassVar[str]
     kept: Tensor
 
-    def dense(self) -> Tensor:
-        """Return the weight ``[rows, columns]`` that what is kept stands for."""
+    def dense(self, rows: slice = slice(None)) -> Tensor:
+        """Return the weight ``[rows, columns]`` that what is kept stands for, or some rows of it."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,9 +78,9 @@ class Bfloat16Linear(KeptLinear):
         super().__init__()
         self.register_buffer("kept", weight.bfloat16())
 
-    def dense(self) -> Tensor:
+    def dense(self, rows: slice = slice(None)) -> Tensor:
         """Return the rounded weight."""
-        return self.kept
+        return self.kept[rows]
 
 
 class Int8Linear(KeptLinear):
@@ -92,9 +95,9 @@ class Int8Linear(KeptLinear):
         self.register_buffer("kept", whole.to(torch.int8))
         self.register_buffer("scales", scales)
 
-    def dense(self) -> Tensor:
+    def dense(self, rows: slice = slice(None)) -> Tensor:
         """Return the weight in float32."""
-        return self.kept * self.scales
+        return self.kept[rows] * self.scales[rows]
 
 
 class Int4Linear(KeptLinear):
@@ -111,10 +114,28 @@ class Int4Linear(KeptLinear):
         self.register_buffer("kept", pack_pairs(whole.flatten(1)[:, : self.columns].to(torch.int8)))
         self.register_buffer("scales", scales.squeeze(-1))
 
-    def dense(self) -> Tensor:
+    def dense(self, rows: slice = slice(None)) -> Tensor:
         """Return the weight in float32."""
-        scales = self.scales.repeat_interleave(GROUP, dim=1)[:, : self.columns]
-        return unpack_pairs(self.kept, self.columns) * scales
+        scales = self.scales[rows].repeat_interleave(GROUP, dim=1)[:, : self.columns]
+        return unpack_pairs(self.kept[rows], self.columns) * scales
+
+
+class KeptExperts(nn.Module):
+    """The linear layers of all experts of a mixture: their rows one under the other in one layer that is kept."""
+
+    def __init__(self, weight: Tensor, weights: str) -> None:
+        super().__init__()
+        # One by one, as scales are found on copies in float32; without memory, all at once.
+        first, *others = map(_KINDS[weights], [weight.flatten(0, 1)] if weight.is_meta else weight)
+        for name, buffer in list(first.named_buffers()):
+            setattr(first, name, torch.cat([buffer, *(other.get_buffer(name) for other in others)]))
+        self.rows = first
+        self.height = weight.shape[1]
+
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        """Multiply as `GroupedLinear` does; only the experts that have rows are turned back."""
+        size = self.height
+        return by_expert(x, counts, lambda one: self.rows.dense(slice(one * size, (one + 1) * size)).to(x.dtype))
 
 
 def pack_pairs(whole: Tensor) -> Tensor:
@@ -139,20 +160,38 @@ def keep_linears(network: nn.Module, weights: str, shared: Tensor) -> None:
     WeightsError
         A weight is NaN or infinite.
     """
-    for path, parent in list(network.named_modules()):
-        for name, layer in list(parent.named_children()):
-            if not isinstance(layer, nn.Linear) or layer.weight is shared:
-                continue
-            assert layer.bias is None
-            weight = layer.weight.detach()
-            if not weight.is_meta and not weight.isfinite().all():
-                where = f"{path}.{name}" if path else name
-                raise WeightsError(f"{where}: weights are not finite, so they cannot be kept as {weights}")
-            setattr(parent, name, _KINDS[weights](weight))
+    for path, layer in list(network.named_modules()):
+        if isinstance(layer, nn.Linear | GroupedLinear) and layer.weight is not shared:
+            keep_layer(network, path, weights)
+
+
+def keep_layer(network: nn.Module, path: str, weights: str) -> None:
+    """Replace one layer by one that keeps its weight in a precision, if it is linear.
+
+    Raises
+    ------
+    WeightsError
+        A weight is NaN or infinite.
+    """
+    layer = network.get_submodule(path)
+    if not isinstance(layer, nn.Linear | GroupedLinear):
+        return
+    weight = layer.weight.detach()
+    if not weight.is_meta and not weight.isfinite().all():
+        raise WeightsError(f"{path}: weights are not finite, so they cannot be kept as {weights}")
+    parent, _, name = path.rpartition(".")
+    kept = _KINDS[weights](weight) if isinstance(layer, nn.Linear) else KeptExperts(weight, weights)
+    setattr(network.get_submodule(parent), name, kept)
 
 
 def shares(network: nn.Module) -> dict[str, float]:
     """Share of the bytes of all weights and scales that each precision takes, by its name."""
+    taken = held_bytes(network)
+    return {name: taken[name] / taken.total() for name in sorted(taken)}
+
+
+def held_bytes(network: nn.Module) -> Counter[str]:
+    """Bytes of all weights and scales that each precision takes, by its name."""
     taken: Counter[str] = Counter()
     counted = set()
     for module in network.modules():
@@ -163,4 +202,4 @@ def shares(network: nn.Module) -> dict[str, float]:
                 if isinstance(module, KeptLinear) and tensor is module.kept:
                     name = module.precision
                 taken[name] += tensor.numel() * tensor.element_size()
-    return {name: taken[name] / taken.total() for name in sorted(taken)}
+    return taken

@@ -34,6 +34,7 @@ from pytest_redline.store import Generation, Store, key_of
 if TYPE_CHECKING:
     from redline_engine.config import DecodeKnobs, ModelSpec
     from redline_engine.engine import Engine
+    from redline_engine.models.sdar import SdarModel
 
 _SECONDS_BETWEEN_WRITES = 0.5
 _MOST_LOST = 0.01  # share of prompts that a configuration may fail on before it counts as not served
@@ -310,12 +311,18 @@ def _generate(
     -------
     The number of forwards that were run.
     """
-    engine, tokenizing = _load(family, batch_size)
+    from redline_engine.engine import Engine
+
+    tokenizing = Tokenizing(Path(family.loaded.checkpoint), family.spec.template)
+    tokens = tokenizing.encode_all({prompts.ids[prompt]: prompts.texts[prompt] for prompt in missing})
+    engine = Engine(
+        _load(family, min(batch_size, len(tokens)), max(map(len, tokens.values()))), batch_size, tokenizing.decode
+    )
     if hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
         raise OutcomesError(
             f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
         )
-    tickets = _submit(engine, tokenizing, family, missing, prompts)
+    tickets = _submit(engine, tokens, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     written_at = 0.0
     try:
@@ -347,25 +354,31 @@ def _shares(family: _Family) -> dict[str, float]:
         raise OutcomesError(str(error).splitlines()) from None
 
 
-def _load(family: _Family, batch_size: int) -> tuple[Engine, Tokenizing]:
-    from redline_engine.engine import Engine
-    from redline_engine.models.checkpoint import CheckpointError, load
+def _load(family: _Family, batch_size: int, longest: int) -> SdarModel:
+    """Load a model that is to decode so many prompts at a time, of at most `longest` tokens."""
+    from redline_engine.models.checkpoint import CheckpointError, Load, describe, load
 
-    tokenizing = Tokenizing(Path(family.loaded.checkpoint), family.spec.template)
     try:
-        model = load(family.loaded)
+        own = describe(family.loaded).facts.info.block_size
+        use = Load(
+            batch_size,
+            longest,
+            max(knobs.max_new_tokens for knobs in family.knobs),
+            max(knobs.block_size or own for knobs in family.knobs),
+            max(knobs.buffer_size for knobs in family.knobs),
+        )
+        return load(family.loaded, use)
     except CheckpointError as error:
         raise OutcomesError(str(error).splitlines()) from None
     except RuntimeError as error:  # PyTorch's own, of a device it does not know or that has no room
         raise OutcomesError(
             f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}"
         ) from None
-    return Engine(model, batch_size, tokenizing.decode), tokenizing
 
 
 def _submit(
     engine: Engine,
-    tokenizing: Tokenizing,
+    tokens: Mapping[str, list[int]],
     family: _Family,
     missing: Mapping[int, Sequence[int]],
     prompts: Prompts,
@@ -377,12 +390,9 @@ def _submit(
     tickets: dict[int, tuple[int, Sequence[int]]] = {}
     problems: list[str] = []
     for prompt, places in missing.items():
-        name, text = prompts.ids[prompt], prompts.texts[prompt]
-        if problem := tokenizing.problem(text):
-            problems.append(f"prompt {name}: {problem}")
-            continue
+        name = prompts.ids[prompt]
         try:
-            ticket = engine.submit(Prompt(name, tokenizing.encode(text)), [family.knobs[place] for place in places])
+            ticket = engine.submit(Prompt(name, tokens[name]), [family.knobs[place] for place in places])
         except (PromptError, KnobError) as error:
             problems += str(error).splitlines()
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,15 +39,24 @@ class Tokenizing:
                 "name another template, or none"
             )
 
-    def problem(self, prompt: str) -> str | None:
-        """Say why a prompt's text cannot be put into the template, or None."""
-        held = [token for token in self._template.tokens if token in prompt]
-        if not held:
-            return None
-        return (
-            f"holds {held[0]}, a control token of template {self._template.name}; where prompts bring their own turns, "
-            "say template: none"
-        )
+    def encode_all(self, prompts: Mapping[str, str]) -> dict[str, list[int]]:
+        """Tokens of prompts by id.
+
+        Raises
+        ------
+        OutcomesError
+            A prompt holds a control token of the template: it would end its own turn.
+        """
+        held = {name: token for name, text in prompts.items() for token in self._template.tokens if token in text}
+        if held:
+            raise OutcomesError(
+                [
+                    f"prompt {name}: holds {token}, a control token of template {self._template.name}; where prompts "
+                    "bring their own turns, say template: none"
+                    for name, token in held.items()
+                ]
+            )
+        return {name: self.encode(text) for name, text in prompts.items()}
 
     def encode(self, prompt: str) -> list[int]:
         """Tokens of a prompt in its template; the tokenizer's own additions only where there is no template."""

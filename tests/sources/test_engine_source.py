@@ -168,9 +168,9 @@ def test_a_checkpoint_that_changes_while_it_is_loaded_is_refused(
     grid = load_grid(write_live(tmp_path))
     load = bridge._load
 
-    def swapped(family, batch_size):
+    def swapped(*given):
         write_checkpoint(tmp_path / "checkpoint", seed=1)
-        return load(family, batch_size)
+        return load(*given)
 
     monkeypatch.setattr(bridge, "_load", swapped)
     with pytest.raises(OutcomesError, match="its files changed while they were loaded"):

@@ -17,16 +17,24 @@ import torch
 
 from redline_engine.config import ModelSpec
 from redline_engine.models.families import Described, read_family
-from redline_engine.models.keys import choose, join, weights_of
+from redline_engine.models.keys import Layout, Weight, choose, join, weights_of
+from redline_engine.models.memory import Load, empty_network, kept_network, plan, require
 from redline_engine.models.reading import TensorFiles, refuse
-from redline_engine.models.sdar import SdarModel, SdarNetwork
+from redline_engine.models.sdar import SdarModel
 from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
-from redline_engine.precision import WeightsError, keep_linears, shares
+from redline_engine.precision import WeightsError, keep_layer, shares
 
-__all__ = ["Checkpoint", "CheckpointError", "describe", "load", "weight_shares"]
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "Load",
+    "describe",
+    "load",
+    "survey",
+    "used_device",
+    "weight_shares",
+]
 
 
 class Checkpoint(NamedTuple):
@@ -35,6 +43,14 @@ class Checkpoint(NamedTuple):
     directory: Path
     described: Described
     facts: Facts
+
+
+class Survey(NamedTuple):
+    """The tensors of a directory, from their headers, and which of them make up which weight of the network."""
+
+    files: TensorFiles
+    weights: dict[str, Weight]
+    layouts: dict[str, Layout]
 
 
 def describe(spec: ModelSpec) -> Checkpoint:
@@ -52,38 +68,59 @@ def describe(spec: ModelSpec) -> Checkpoint:
     return Checkpoint(directory, described, read_facts(spec, config, described.family, directory))
 
 
-def load(spec: ModelSpec) -> SdarModel:
-    """Load a model.
+def survey(checkpoint: Checkpoint) -> Survey:
+    """Find every weight among the tensors of a directory, without reading one.
 
     Raises
     ------
     CheckpointError
-        As `describe`; or if weights are missing, left over, of another shape, or cannot be kept in the precision asked
-        for.
+        If files or tensors are missing, left over, or of another shape.
     """
-    directory, described, facts = describe(spec)
-    device = spec.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    network = _empty(described, spec)
-    files = TensorFiles(directory)
-    weights = weights_of(described)
+    files = TensorFiles(checkpoint.directory)
+    weights = weights_of(checkpoint.described)
     unread = {key for key in files.tensors if key.endswith("rotary_emb.inv_freq")}  # some writers keep what is computed
-    unread |= {"lm_head.weight"} if described.tied else set()  # some writers keep the tied copy
-    present = {key: each.shape for key, each in files.tensors.items() if key not in unread}
-    chosen, faults = choose(weights, present)
-    refuse(directory, faults)
-    with files.reader(device) as read:
-        for name, weight in weights.items():
-            path, _, own = name.rpartition(".")
-            module = network.get_submodule(path)
-            whole = join(weight, chosen[name], partial(read, module.get_parameter(own).dtype))
-            setattr(module, own, torch.nn.Parameter(whole, requires_grad=False))
+    unread |= {"lm_head.weight"} if checkpoint.described.tied else set()  # some writers keep the tied copy
+    layouts, faults = choose(weights, {key: each.shape for key, each in files.tensors.items() if key not in unread})
+    refuse(checkpoint.directory, faults)
+    return Survey(files, weights, layouts)
+
+
+def load(spec: ModelSpec, use: Load | None = None) -> SdarModel:
+    """Load a model.
+
+    Parameters
+    ----------
+    spec
+        The model.
+    use
+        What it is to be used for; memory for that must be free too.
+
+    Raises
+    ------
+    CheckpointError
+        As `describe` and `survey`; or if it would not fit into the memory that is free, or its weights cannot be kept
+        in the precision asked for.
+    """
+    checkpoint = describe(spec)
+    files, weights, layouts = survey(checkpoint)
+    device = used_device(spec)
+    require(plan(checkpoint.described, spec, use), checkpoint.directory, device)
+    network = empty_network(checkpoint.described, spec)
+    keep = spec.weights if spec.weights != spec.dtype else None
     try:
-        _keep(network, spec, described.tied)
+        with files.reader(device) as read:
+            for name, weight in weights.items():
+                path, _, own = name.rpartition(".")
+                module = network.get_submodule(path)
+                whole = join(weight, layouts[name], partial(read, module.get_parameter(own).dtype))
+                setattr(module, own, torch.nn.Parameter(whole, requires_grad=False))
+                if keep:
+                    keep_layer(network, path, keep)
     except WeightsError as error:
-        raise CheckpointError(f"{directory}: {error}") from error
-    return SdarModel(network, facts.info)
+        raise CheckpointError(f"{checkpoint.directory}: {error}") from error
+    if checkpoint.described.tied:
+        network.head.weight = network.embed.weight
+    return SdarModel(network, checkpoint.facts.info)
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:
@@ -95,25 +132,9 @@ def weight_shares(spec: ModelSpec) -> dict[str, float]:
         If ``config.json`` cannot be read or says what this engine does not implement.
     """
     path = Path(spec.checkpoint) / "config.json"
-    described = read_family(read_json(path), path)
-    network = _empty(described, spec)
-    _keep(network, spec, described.tied)
-    return shares(network)
+    return shares(kept_network(read_family(read_json(path), path), spec))
 
 
-def _empty(described: Described, spec: ModelSpec) -> SdarNetwork:
-    """Build the network without memory for its weights, routers in float32 and all else in the type of the spec."""
-    with torch.device("meta"):
-        network = SdarNetwork(described.shape)
-    for name, parameter in network.named_parameters():
-        if ".router." not in name:
-            parameter.data = parameter.data.to(_DTYPES[spec.dtype])
-    return network.requires_grad_(False)
-
-
-def _keep(network: SdarNetwork, spec: ModelSpec, tied: bool) -> None:
-    """Make a tied head the embedding itself, and keep the other linear layers as `spec` says."""
-    if tied:
-        network.head.weight = network.embed.weight
-    if spec.weights not in (None, spec.dtype):
-        keep_linears(network, spec.weights, network.embed.weight)
+def used_device(spec: ModelSpec) -> str:
+    """Name of the device that a spec means."""
+    return spec.device if spec.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

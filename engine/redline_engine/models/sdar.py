@@ -33,7 +33,7 @@ from redline_engine.models.packing import Packed, PageCache, pack
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
-_LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
+LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class SdarModel:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]:
         """Return token, confidence and whether all logits are finite, ``[n]`` each, by one transfer per piece."""
         said = np.zeros((3, len(hidden)), np.int32)
-        size = max(1, _LOGITS_AT_ONCE // self.info.vocab_size)
+        size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
         for sampling, rows, uniforms in _by_sampling(queries, ends):
             for start in range(0, len(rows), size):
                 piece = rows[start : start + size]

@@ -1,0 +1,89 @@
+"""``pytest-redline engine inspect``: what the bundled engine would load from a directory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_redline.commands import Commands
+from pytest_redline.errors import OutcomesError, RedlineError
+
+
+def add(commands: Commands) -> None:
+    """Declare the command."""
+    engine = commands.add_parser("engine", help="look at what the bundled engine would run")
+    kinds = engine.add_subparsers(dest="kind", required=True, metavar="COMMAND")
+    inspect = kinds.add_parser(
+        "inspect",
+        help="say what would be loaded from a checkpoint, and what memory it needs",
+        description="Say what the engine would load from a directory in the Hugging Face layout: network, block size, "
+        "mask, end tokens, template, memory and knobs. Reads JSON and the headers of safetensors, no weight and no "
+        "code. Fails when the directory cannot be loaded or would not fit.",
+    )
+    inspect.add_argument("checkpoint", metavar="PATH", help="a directory, or bundled:NAME")
+    inspect.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of arithmetic")
+    inspect.add_argument("--weights", choices=["float32", "bfloat16", "int8", "int4"], help="as they are kept")
+    inspect.add_argument("--device", default="auto", help="auto, cpu, cuda, or another name that PyTorch knows")
+    inspect.add_argument("--batch-size", type=int, default=256, metavar="N")
+    inspect.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help="of the longest prompt")
+    inspect.add_argument("--mask-id", type=int, metavar="ID", help="where the files do not say it")
+    inspect.add_argument("--template", metavar="NAME", help="instead of the one that would be chosen")
+    inspect.add_argument("--grade", default="boxed", help="grader that the template is chosen for")
+    inspect.add_argument(
+        "--knob", action="append", default=[], metavar="NAME=VALUE", help="of a configuration, such as block_size=32"
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+    inspect.set_defaults(run=_inspect)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from pytest_redline.inspection import inspect
+    from pytest_redline.report.model import render
+    from pytest_redline.sources.checkpoints import checkpoint_directory
+
+    try:
+        for name in ("batch_size", "prompt_tokens"):
+            if getattr(options, name) < 1:
+                raise OutcomesError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1 is needed")
+        spec = {
+            name: value
+            for name in ("dtype", "weights", "device", "mask_id", "template")
+            if (value := getattr(options, name)) is not None
+        }
+        found = inspect(
+            checkpoint_directory(options.checkpoint, Path()),
+            spec,
+            _knobs(options.knob),
+            options.batch_size,
+            options.prompt_tokens,
+            options.grade,
+        )
+    except RedlineError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        width = min(shutil.get_terminal_size((80, 24)).columns, 100)
+        print(render(found, width, color=sys.stdout.isatty()), end="")
+    return int(not found["memory"]["fits"])
+
+
+def _knobs(written: list[str]) -> dict[str, Any]:
+    """Knobs as a grid file would read them."""
+    import yaml
+
+    knobs = {}
+    for text in written:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OutcomesError(f"--knob {text}: found no =; write NAME=VALUE")
+        try:
+            knobs[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise OutcomesError(f"--knob {text}: the value is no YAML") from None
+    return knobs

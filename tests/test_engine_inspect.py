@@ -1,0 +1,103 @@
+"""``pytest-redline engine inspect``: what would be loaded, in words and as JSON, from headers alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+sys.path.insert(0, str(Path(__file__).parent / "sources"))
+from chat_checkpoint import write_chat_checkpoint
+
+from pytest_redline.cli import main
+from redline_engine.models.reading import TensorFiles
+
+
+@pytest.fixture(autouse=True)
+def _no_weight_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(TensorFiles, "reader", lambda *_: pytest.fail("a weight was read"))
+
+
+@pytest.mark.parametrize("family", ["sdar", "sdar_moe", "llada2"])
+def test_a_checkpoint_is_described_within_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], family: str
+) -> None:
+    name = {"sdar": "Tiny-SDAR-Chat", "sdar_moe": "Tiny-SDAR-MoE-b8", "llada2": "tiny-llada2"}[family]
+    write_chat_checkpoint(tmp_path / name, family)
+    assert main(["engine", "inspect", name, "--device", "cpu"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    rows = dict(line.split(maxsplit=1) for line in text.splitlines() if len(line.split(maxsplit=1)) == 2)
+    assert rows["family"] == family
+    assert rows["template"].startswith("llada2-math (" if family == "llada2" else "sdar-math (")
+    block = {"sdar": "4 (published for names such as", "sdar_moe": "8 (name Tiny-SDAR-MoE-b8)"}
+    assert f"block size                 {block.get(family, '32 (published for llada2)')}" in text
+    assert ("experts" in rows) == (family != "sdar")
+    if family == "llada2":
+        assert rows["experts"].startswith("8 in 4 groups of width 16, 2 per token, a shared one")
+        assert "(<|mask|> of the tokenizer)" in rows["mask"]
+        assert "(config.json and <|role_end|>)" in rows["ends"]
+
+
+def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_chat_checkpoint(tmp_path / "model", "sdar_moe")
+    arguments = ["engine", "inspect", "model", "--json", "--device", "cpu", "--weights", "int8", "--batch-size", "3"]
+    assert main([*arguments, "--knob", "block_size=16", "--knob", "accept_threshold=0.8"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["block_size"] == {"value": 16, "from": "stated"}
+    assert found["knobs"]["accept_threshold"] == 0.8
+    assert found["loaded"] == {"dtype": "float32", "weights": "int8", "device": "cpu"}
+    assert found["memory"]["page"] == 16 * found["memory"]["position"] == 16 * 2 * 2 * 16 * 4
+    assert found["memory"]["cache"] == 2 * 3 * 768 * found["memory"]["position"]
+    assert found["network"]["experts"]["count"] == 8
+    assert found["files"]["types"] == {"F32": found["files"]["bytes"]}
+    assert main([*arguments, "--knob", "block_size=16"]) == 0
+    smaller = json.loads(capsys.readouterr().out)
+    assert smaller["memory"]["weights"] == found["memory"]["weights"] < found["files"]["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["gone"], "checkpoint 'gone': no directory gone"),
+        (["model"], "no block_size: neither config.json nor the directory's name"),
+        (["model", "--knob", "block_size=0"], "block_size: 0 is not allowed"),
+        (["model", "--knob", "blok_size=4"], "blok_size: unknown knob; did you mean block_size?"),
+        (["model", "--knob", "x"], "--knob x: found no =; write NAME=VALUE"),
+        (["model", "--batch-size", "0"], "--batch-size 0: at least 1 is needed"),
+        (
+            ["model", "--knob", "block_size=4", "--template", "chatml"],
+            "template: 'chatml' is not allowed; it must be one",
+        ),
+        (["model", "--knob", "block_size=4", "--mask-id", "999"], "mask token 999 (stated) is not one of 40 ids"),
+        (["empty"], "config.json: cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], problem: str
+) -> None:
+    write_chat_checkpoint(tmp_path / "model", "sdar")
+    (tmp_path / "empty").mkdir()
+    assert main(["engine", "inspect", *arguments]) == 1
+    out, error = capsys.readouterr()
+    assert problem in error
+    assert len(error.splitlines()) == 1
+    assert out == ""
+
+
+def test_what_does_not_fit_is_said_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_chat_checkpoint(tmp_path / "Tiny-SDAR-Chat", "sdar")
+    monkeypatch.setattr("redline_engine.models.memory.free_memory", lambda device: 2000)
+    assert main(["engine", "inspect", "Tiny-SDAR-Chat", "--device", "cpu"]) == 1
+    assert "of 2.0 KiB free; does NOT fit" in capsys.readouterr().out
