@@ -54,11 +54,21 @@ class StatedMix(_Closed):
     test: Literal["hb"]
 
 
+class StatedSlice(_Closed):
+    """What a slice was drawn from: the pool's file, its number of prompts and hash of ids, a hash of the nonce."""
+
+    file: str
+    pool: Annotated[int, Field(gt=0)]
+    sha256: str
+    nonce: str
+
+
 class PromptSet(_Closed):
     """The calibration prompts, by the hash of their ids in natural order.
 
     ``content`` is a hash of their texts and expected answers where these are known, ``sample`` the size and seed of the
-    random draw that chose them from their file, ``shares`` what share of it each group has.
+    random draw that chose them from their file, ``shares`` what share of it each group has, ``slice`` the pool of which
+    they are a part for this gate alone.
     """
 
     n: Annotated[int, Field(gt=0)]
@@ -68,12 +78,13 @@ class PromptSet(_Closed):
     population: str
     design: StatedDesign | None = None
     shares: dict[str, Probability] | None = None
+    slice: StatedSlice | None = None
 
     @model_serializer(mode="wrap")
     def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``design`` where each prompt is drawn by itself, and ``shares`` where none are declared."""
+        """Leave out what is not declared: a design, shares of groups, a pool that is sliced."""
         data: dict[str, Any] = plain(self)
-        for key in ("design", "shares"):
+        for key in ("design", "shares", "slice"):
             if data.get(key, self) is None:
                 del data[key]
         return data

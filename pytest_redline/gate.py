@@ -30,6 +30,7 @@ from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
 from pytest_redline.reuse import Run, known_ledger, note, outcomes_hash, standing
+from pytest_redline.slices import sliced
 from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of, state
 from pytest_redline.store import Store
@@ -69,13 +70,14 @@ def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
         The outcomes cannot be read, served or aligned, or nothing could be certified on them.
     """
     live = live or Live()
+    grid, part = sliced(grid, live.store, live.run)
     if isinstance(grid.source, EngineSource):
-        return _served(grid, live)
-    return _recorded(grid, grid.source, live.run)
+        return _served(grid, live, part)
+    return _recorded(grid, grid.source, live.run, part)
 
 
-def _recorded(grid: Grid, source: RecordedSource, run: Run) -> Certificate:
-    recorded, prompts = recorded_outcomes(grid, source)
+def _recorded(grid: Grid, source: RecordedSource, run: Run, part: tuple[str, ...] | None) -> Certificate:
+    recorded, prompts = recorded_outcomes(grid, source, part)
     provenance = _provenance(
         grid,
         outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
@@ -85,8 +87,10 @@ def _recorded(grid: Grid, source: RecordedSource, run: Run) -> Certificate:
     return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings, reuse=reuse)
 
 
-def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, PromptList | None]:
-    """Read what was recorded for a grid, and the prompts file that it declares.
+def recorded_outcomes(
+    grid: Grid, source: RecordedSource, part: tuple[str, ...] | None = None
+) -> tuple[Recorded, PromptList | None]:
+    """Read what was recorded for a grid, and the prompts file that it declares, or that part of it.
 
     Raises
     ------
@@ -100,6 +104,7 @@ def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, Pro
             group=grid.groups.by if grid.groups else "group",
             cluster=grid.clusters.by if grid.clusters else None,
         )
+        prompts = prompts if part is None else prompts.only(set(part))
     recorded = load_recorded(
         source,
         grid.labels,
@@ -112,7 +117,7 @@ def recorded_outcomes(grid: Grid, source: RecordedSource) -> tuple[Recorded, Pro
     return replace(recorded, outcomes=outcomes, warnings=warnings), prompts
 
 
-def _served(grid: Grid, live: Live) -> Certificate:
+def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate:
     from filelock import FileLock
 
     from pytest_redline.sources.engine import serve
@@ -120,6 +125,7 @@ def _served(grid: Grid, live: Live) -> Certificate:
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
     prompts = read_calibration_prompts(grid.prompts, group, grid.sample, grid.clusters)
+    prompts = prompts if part is None else prompts.only(set(part))
     refuse_too_few(grid, units(grid.clusters, prompts.groups, prompts.clusters, len(prompts.ids)))
     content = sha256_of([prompts.texts, prompts.answers])
     asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters)
@@ -164,7 +170,7 @@ def _served(grid: Grid, live: Live) -> Certificate:
 
 def _reuse(grid: Grid, statement: Statement, outcomes: Outcomes, run: Run, store: Store | None = None) -> Reuse | None:
     """What the certificate says of earlier statements on these prompts."""
-    ledger = known_ledger(grid.path, statement, store, run)
+    ledger = known_ledger(grid.path, statement.hash, store, run)
     judged = outcomes_hash(statement, outcomes)
     return standing(ledger, grid.name, statement, outcomes.prompts, judged, unseen=False).section(statement)
 

@@ -88,6 +88,22 @@ class EngineSource:
         )
 
 
+class Slice(NamedTuple):
+    """A part of a pool for one gate: how many prompts, and the nonce that draws them, or ``env:NAME``."""
+
+    n: int
+    nonce: str
+
+
+class Drawn(NamedTuple):
+    """What a slice was drawn from: the pool's file, its size and the hash of its ids, and the mark of the nonce."""
+
+    file: str
+    pool: int
+    sha256: str
+    nonce: str
+
+
 class Sample(NamedTuple):
     """A random subset of the prompts; with ``shares``, that share of it from each group."""
 
@@ -187,6 +203,8 @@ class Grid:
     population: str
     prompts: Path | None = None
     sample: Sample | None = None
+    slice: Slice | None = None
+    drawn: Drawn | None = None  # the slice, once it is drawn
     grade: str | None = None
     serving: Serving | None = None
     groups: Groups | None = None

@@ -31,6 +31,7 @@ from pytest_redline.grid_schema import (
     RiskModel,
     SampleModel,
     ServingModel,
+    SliceModel,
     SourceModel,
 )
 from pytest_redline.located_yaml import read
@@ -217,6 +218,7 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     (): GridModel,
     ("prompts",): PromptsModel,
     ("prompts", "sample"): SampleModel,
+    ("prompts", "slice"): SliceModel,
     ("cost",): CostModel,
     ("source",): SourceModel,
     ("source", "outcomes"): OutcomesModel,

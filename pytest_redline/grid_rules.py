@@ -35,6 +35,7 @@ from pytest_redline.grid import (
     RecordedSource,
     Sample,
     Serving,
+    Slice,
 )
 from pytest_redline.grid_schema import ColumnsModel, CorrectModel, CostModel, EngineModel, GridModel, OutcomesModel
 from pytest_redline.labels import label_of, label_problem
@@ -98,6 +99,10 @@ class Rules:
             configurations = self.effective(source, configurations, model.grade)
         self.check_equal_knobs(configurations)
         serving = self.serving(model, configurations)
+        if model.prompts and model.prompts.sample and model.prompts.slice:
+            self.complain(("prompts", "slice"), "goes with no `sample`, which is another draw; remove one of the two")
+        if model.prompts and model.prompts.slice and model.clusters:
+            self.complain(("prompts", "slice"), "would cut clusters apart; make a pool of one prompt of each cluster")
         if model.groups and "all" in model.groups.alpha:
             self.complain(("groups", "alpha", "all"), "stands for all prompts together; rename the group")
         for key, named in (("groups", model.groups), ("clusters", model.clusters)):
@@ -118,7 +123,7 @@ class Rules:
         population = model.population
         if population is None:
             notes.append(f"no population is named, so the promise speaks of whatever is behind {origin}")
-        sample = model.prompts.sample if model.prompts else None
+        sample, part = (model.prompts.sample, model.prompts.slice) if model.prompts else (None, None)
         return Grid(
             path=self.complaints.path,
             name=model.name,
@@ -138,6 +143,7 @@ class Rules:
             mix=mix,
             prompts=self.folder / model.prompts.file if model.prompts else None,
             sample=Sample(sample.n, sample.seed, sample.shares) if sample else None,
+            slice=Slice(part.n, part.nonce) if part else None,
             grade=model.grade,
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,

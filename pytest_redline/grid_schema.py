@@ -56,6 +56,16 @@ class SampleModel(_Closed):
     )
 
 
+class SliceModel(_Closed):
+    """A part of the prompts for this gate alone, drawn by a nonce once the candidate is frozen."""
+
+    n: Annotated[int, Field(ge=1)] = Field(description="How many prompts a gate takes.")
+    nonce: Text = Field(
+        description="What draws the slice: env:NAME takes it from the environment, where CI puts what it drew for this "
+        "run; the same nonce gives the same slice."
+    )
+
+
 class PromptsModel(_Closed):
     """The calibration prompts."""
 
@@ -65,6 +75,7 @@ class PromptsModel(_Closed):
         "for every configuration, and no other id may."
     )
     sample: SampleModel | None = Field(None, description="A random subset; for a source that serves the prompts.")
+    slice: SliceModel | None = Field(None, description="A part that no earlier gate used, drawn by a nonce.")
 
 
 class CostModel(_Closed):

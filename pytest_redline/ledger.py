@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from pytest_redline.certificate_schema import Probability, Reuse
 from pytest_redline.errors import LedgerError
@@ -38,11 +38,22 @@ class _Line(BaseModel):
 
 
 class PromptsLine(_Line):
-    """A set of prompts: ``members`` is base64 of short hashes of their ids, sorted; ``prompts`` a hash of those."""
+    """A set of prompts: ``members`` is base64 of short hashes of their ids, sorted; ``prompts`` a hash of those.
+
+    ``slice`` marks the nonce that drew it from a pool, where one did.
+    """
 
     prompts: str
     n: int
     members: str
+    slice: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = plain(self)
+        if data.get("slice", self) is None:
+            del data["slice"]
+        return data
 
 
 class StatementLine(_Line):
@@ -216,12 +227,20 @@ def locked(path: Path) -> AbstractContextManager[object]:
     return FileLock(Path(tempfile.gettempdir()) / f"redline-{user}-{name}.lock")
 
 
-def prompts_line(ids: Sequence[str]) -> PromptsLine:
-    """Describe a set of prompts by their ids."""
-    packed = b"".join(sorted(hashlib.sha256(each.encode("utf-8", "surrogatepass")).digest()[:_MEMBER] for each in ids))
+def prompts_line(ids: Sequence[str], drawn_by: str | None = None) -> PromptsLine:
+    """Describe a set of prompts by their ids, and by the mark of the nonce that drew them."""
+    packed = b"".join(sorted(map(short_hash, ids)))
     return PromptsLine(
-        prompts=hashlib.sha256(packed).hexdigest(), n=len(ids), members=base64.b64encode(packed).decode("ascii")
+        prompts=hashlib.sha256(packed).hexdigest(),
+        n=len(ids),
+        members=base64.b64encode(packed).decode("ascii"),
+        slice=drawn_by,
     )
+
+
+def short_hash(prompt: str) -> bytes:
+    """Hash by which a prompt is a member of a set."""
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()[:_MEMBER]
 
 
 def members(line: PromptsLine) -> frozenset[bytes]:

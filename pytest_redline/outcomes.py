@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -96,6 +96,16 @@ class PromptList:
     groups: tuple[str, ...] | None = None
     sha256: str = ""
     clusters: tuple[str, ...] | None = None
+
+    def only(self, ids: Collection[str]) -> PromptList:
+        """Take a part of the prompts."""
+        kept = [place for place, each in enumerate(self.ids) if each in ids]
+        columns = (
+            None if column is None else tuple(column[place] for place in kept)
+            for column in (self.ids, self.texts, self.groups, self.clusters)
+        )
+        taken, texts, groups, clusters = columns
+        return replace(self, ids=taken or (), texts=texts, groups=groups, clusters=clusters)
 
 
 def natural_key(prompt: str) -> tuple[tuple[int, int, str], ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,20 @@ class Prompts:
     sha256: str
     clusters: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+
+    def only(self, ids: Collection[str]) -> Prompts:
+        """Take a part of the prompts, in the same order of serving."""
+        kept = [place for place, each in enumerate(self.ids) if each in ids]
+        place_of = {old: new for new, old in enumerate(kept)}
+        return replace(
+            self,
+            ids=tuple(self.ids[place] for place in kept),
+            texts=tuple(self.texts[place] for place in kept),
+            answers=tuple(self.answers[place] for place in kept),
+            groups=None if self.groups is None else tuple(self.groups[place] for place in kept),
+            clusters=None if self.clusters is None else tuple(self.clusters[place] for place in kept),
+            order=tuple(place_of[place] for place in self.order if place in place_of),
+        )
 
 
 class _Row(NamedTuple):

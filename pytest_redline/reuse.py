@@ -72,7 +72,7 @@ def standing(
     unseen
         Is no outcome on these prompts known, as far as the source can tell.
     """
-    described = prompts_line(prompts)
+    described = prompts_line(prompts, statement.prompts.slice.nonce if statement.prompts.slice else None)
     earlier = ledger.on(described)
     own = [each for each in earlier if each.statement == statement.hash]
     same = next((each for each in own if outcomes is None or each.outcomes in (None, outcomes)), None)
@@ -147,17 +147,17 @@ class Run:
     partial: bool = False
 
 
-def known_ledger(grid: Path, statement: Statement, store: Store | None, run: Run) -> Ledger:
-    """Read a grid's ledger, with the statements on it that the store of a source that serves has beside it."""
+def known_ledger(grid: Path, statement: str, store: Store | None, run: Run) -> Ledger:
+    """Read a grid's ledger, with the statements that the store has beside it, of this run the one statement only."""
     ledger = read_ledger(ledger_path(grid))
     if store is None:
         return ledger
-    return ledger.with_lines(store.statements(_place(ledger, store), run.name, statement.hash), store.path)
+    return ledger.with_lines(store.statements(_place(ledger, store), run.name, statement), store.path)
 
 
 def note(grid: Grid, statement: Statement, prompts: Prompts, store: Store, run: Run) -> None:
     """Keep in the store, before anything is served, what is stated and which prompts are asked."""
-    ledger = known_ledger(grid.path, statement, store, run)
+    ledger = known_ledger(grid.path, statement.hash, store, run)
     found = standing(ledger, grid.name, statement, prompts.ids, None, unseen=not store.were_asked(prompts.texts))
     store.ask(prompts.texts)
     if not run.partial:
@@ -204,7 +204,7 @@ def _record(certificates: Mapping[Path, Certificate], file: Ledger, store: Path,
         statement = certificate.statement
         is_live = statement.prompts.content is not None and store.is_file()
         with Store(store) if is_live else nullcontext() as opened:
-            ledger = known_ledger(grid, statement, opened, run)
+            ledger = known_ledger(grid, statement.hash, opened, run)
         outcomes = unpack(certificate.outcomes, tuple(row.label for row in certificate.configurations))
         judged = outcomes_hash(statement, outcomes)
         found = standing(ledger, certificate.name, statement, outcomes.prompts, judged, unseen=False)

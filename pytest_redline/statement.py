@@ -20,6 +20,7 @@ from pytest_redline.certificate_schema import (
     StatedLoss,
     StatedMix,
     StatedRisk,
+    StatedSlice,
     Statement,
 )
 from pytest_redline.claims import Design, Risk
@@ -46,6 +47,7 @@ def state(
             shares=dict(grid.sample.shares) if grid.sample and grid.sample.shares else None,
             population=grid.population,
             design=_design(grid, outcomes),
+            slice=StatedSlice(**grid.drawn._asdict()) if grid.drawn else None,
         ),
         grader=grid.grader,
         reference=grid.reference,
@@ -134,6 +136,8 @@ def _draw(statement: Statement) -> _Draw:
     """The sampling design in words."""
     prompts, design, clusters = statement.prompts, statement.prompts.design, statement.clusters
     these, source = f"these {prompts.n:,} prompts", prompts.population
+    if prompts.slice is not None:
+        these = f"these {prompts.n:,} prompts, a random slice of the {prompts.slice.pool:,} in {prompts.slice.file},"
     conservative = " Under such a draw the test errs less often than it may."
     if clusters is not None and clusters.remedy == "one_per_cluster":
         return _Draw(

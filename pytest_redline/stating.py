@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_redline.certificate_schema import Statement
 from pytest_redline.clusters import thinned
@@ -14,12 +15,21 @@ from pytest_redline.outcomes import natural_key, unknown
 from pytest_redline.paths import display
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
 from pytest_redline.reuse import Run, Standing, known_ledger, standing
+from pytest_redline.slices import sliced
 from pytest_redline.sources.checkpoints import checkpoint_hashes
 from pytest_redline.statement import sha256_of, state
 from pytest_redline.store import Store
 
 
-def record_statement(grid: Grid, store: Path) -> tuple[Standing, Path]:
+class Stated(NamedTuple):
+    """A statement that is in its ledger."""
+
+    standing: Standing
+    ids: Sequence[str]
+    ledger: Path
+
+
+def record_statement(grid: Grid, store: Path) -> Stated:
     """Record the statement of a grid in its ledger, unless it is there; nothing is served or judged.
 
     Parameters
@@ -29,7 +39,7 @@ def record_statement(grid: Grid, store: Path) -> tuple[Standing, Path]:
 
     Returns
     -------
-    The statement's place, and the ledger's file.
+    The statement's place, the ids that it is on, and the ledger's file.
 
     Raises
     ------
@@ -37,21 +47,25 @@ def record_statement(grid: Grid, store: Path) -> tuple[Standing, Path]:
         The prompts are not known, a file cannot be read, or the ledger cannot be read or written.
     """
     path = ledger_path(grid.path)
+    grid, part = sliced(grid, store, Run())
     if isinstance(grid.source, EngineSource):
-        prompts, statement, unseen = _served(grid, grid.source, store)
+        prompts, statement, unseen = _served(grid, grid.source, store, part)
     else:
-        prompts, statement, unseen = _recorded(grid, grid.source)
+        prompts, statement, unseen = _recorded(grid, grid.source, part)
     with locked(path):
-        ledger = known_ledger(grid.path, statement, None, Run())
+        ledger = known_ledger(grid.path, statement.hash, None, Run())
         found = standing(ledger, grid.name, statement, prompts, None, unseen)
         append(ledger, [found.prompts], [found.line] if not found.known else [])
-    return found, path
+    return Stated(found, prompts, path)
 
 
-def _served(grid: Grid, source: EngineSource, store: Path) -> tuple[Sequence[str], Statement, bool]:
+def _served(
+    grid: Grid, source: EngineSource, store: Path, part: tuple[str, ...] | None
+) -> tuple[Sequence[str], Statement, bool]:
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
     prompts = read_calibration_prompts(grid.prompts, group, grid.sample, grid.clusters)
+    prompts = prompts if part is None else prompts.only(set(part))
     unseen = True
     if store.is_file():
         with Store(store) as opened:
@@ -62,7 +76,9 @@ def _served(grid: Grid, source: EngineSource, store: Path) -> tuple[Sequence[str
     return prompts.ids, statement, unseen
 
 
-def _recorded(grid: Grid, source: RecordedSource) -> tuple[Sequence[str], Statement, bool]:
+def _recorded(
+    grid: Grid, source: RecordedSource, part: tuple[str, ...] | None
+) -> tuple[Sequence[str], Statement, bool]:
     by = grid.groups.by if grid.groups else "group"
     cluster = grid.clusters.by if grid.clusters else None
     where = display(grid.path)
@@ -72,6 +88,7 @@ def _recorded(grid: Grid, source: RecordedSource) -> tuple[Sequence[str], Statem
             "`id`"
         )
     listed = read_prompts(grid.prompts, group=by, cluster=cluster)
+    listed = listed if part is None else listed.only(set(part))
     if grid.groups and listed.groups is None:
         raise LedgerError(
             f"{where} groups.by: {display(grid.prompts)} has no column {by!r}; the groups are part of the statement"

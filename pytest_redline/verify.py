@@ -29,6 +29,7 @@ from pytest_redline.grid import (
     Configuration,
     CorrectColumn,
     CostMeasure,
+    Drawn,
     Grid,
     Groups,
     RecordedSource,
@@ -177,6 +178,9 @@ def _grid(certificate: Certificate) -> Grid:
     sample = statement.prompts.sample
     if sample is not None and (sample.keys() != {"n", "seed"} or sample["n"] != statement.prompts.n):
         raise CertificateError("statement.prompts.sample: not a draw of these prompts")
+    part = statement.prompts.slice
+    if part is not None and (part.pool < statement.prompts.n or sample is not None):
+        raise CertificateError("statement.prompts.slice: not a part of its pool")
     measure = None if cost is None else _measure(cost)
     if measure is not None and rows[statement.reference].cost is None:
         raise CertificateError(f"configurations[{statement.reference}].cost: is missing, and is the reference's")
@@ -206,6 +210,7 @@ def _grid(certificate: Certificate) -> Grid:
         cost=measure,
         population=statement.prompts.population,
         sample=None if sample is None else Sample(sample["n"], sample["seed"], statement.prompts.shares),
+        drawn=Drawn(**part.model_dump()) if part else None,
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         grader=statement.grader,

@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="as --redline-store; %(default)s by default",
     )
+    state.add_argument("--ids", type=Path, metavar="FILE", help="write the ids that are stated on, one a line")
     state.set_defaults(run=_run)
 
 
@@ -37,14 +38,24 @@ def _run(options: argparse.Namespace) -> int:
     from pytest_redline.paths import display
     from pytest_redline.stating import record_statement
 
+    if options.ids is not None and len(options.grids) > 1:
+        print("--ids: the ids of several grids do not fit into one file; state them one by one", file=sys.stderr)
+        return 2
     failed = False
     for path in options.grids:
         try:
-            found, ledger = record_statement(load_grid(path, alpha=options.alpha, delta=options.delta), options.store)
+            stated = record_statement(load_grid(path, alpha=options.alpha, delta=options.delta), options.store)
+            if options.ids is not None:
+                options.ids.write_text("".join(f"{each}\n" for each in stated.ids), encoding="utf-8")
         except RedlineError as error:
             failed = True
             print(error, file=sys.stderr)
             continue
+        except OSError as error:
+            failed = True
+            print(f"{options.ids}: cannot be written ({error.strerror or error})", file=sys.stderr)
+            continue
+        found, ledger = stated.standing, stated.ledger
         reuse = found.line.reuse
         when = "before any outcome on them" if reuse.before else "made when outcomes on them were known"
         done = f"was recorded in {display(ledger)} already" if found.known else f"recorded in {display(ledger)}"

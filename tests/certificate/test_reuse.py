@@ -16,9 +16,11 @@ from pytest_redline.certificate import certify, digest, to_bytes
 from pytest_redline.certificate_schema import Certificate, Reuse
 from pytest_redline.errors import CertificateError, NothingCertifiableError
 from pytest_redline.gate import certificate_of
+from pytest_redline.grid import Slice
 from pytest_redline.grid_file import load_grid
 from pytest_redline.ledger import Ledger, prompts_line, read_ledger
 from pytest_redline.reuse import identities, outcomes_hash, standing
+from pytest_redline.slices import draw_slice
 from pytest_redline.statement import state
 from pytest_redline.stats.bootstrap import default_resamples
 from pytest_redline.stats.multiplicity import Family, holm
@@ -149,3 +151,17 @@ def test_the_shipped_recording_is_in_its_ledger():
     assert certificate.reuse is None
     assert certificate.statement.hash in {each.statement for each in ledger.statements}
     assert {each.grid: each.reuse.number for each in ledger.statements} == {"arithmetic": 1, "llada2-math": 1}
+
+
+def test_slices_are_random_and_depend_on_the_nonce_alone():
+    ids = [f"q{i}" for i in range(200)]
+    times = dict.fromkeys(ids, 0)
+    empty = Ledger(Path("x"), {}, ())
+    for nonce in range(400):
+        grid = replace(make_grid(LABELS), slice=Slice(50, f"n{nonce}"), prompts=Path("pool.jsonl"))
+        _, part = draw_slice(grid, ids, empty)
+        assert draw_slice(grid, ids[::-1], empty)[1] == part
+        for each in part:
+            times[each] += 1
+    # each is drawn in 100 of 400 on average, with a standard error of 8.7
+    assert 60 < min(times.values()) < max(times.values()) < 140

@@ -100,12 +100,12 @@ def test_what_a_partial_run_served_is_known_and_no_statement(folder: Path) -> No
 
 def test_stating_needs_nothing_served(folder: Path) -> None:
     grid = load_grid(folder / "g.redline.yaml")
-    found, _ = record_statement(grid, folder / "store.sqlite")
+    found = record_statement(grid, folder / "store.sqlite").standing
     assert found.line.reuse.before
     assert not (folder / "store.sqlite").exists()
     run = Run()
     certificate = judge(folder, run)
     assert certificate.statement.hash == found.line.statement
     assert record(folder, certificate, run)["before"] is True
-    later, _ = record_statement(load_grid(folder / "g.redline.yaml", alpha=0.3), folder / "store.sqlite")
+    later = record_statement(load_grid(folder / "g.redline.yaml", alpha=0.3), folder / "store.sqlite").standing
     assert not later.line.reuse.before
