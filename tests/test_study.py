@@ -130,6 +130,13 @@ def test_a_recording_alone_is_enough(capsys):
     assert "safe" in capsys.readouterr().out
 
 
+def test_every_configuration_of_a_wide_recording_is_there():
+    found = study(
+        write_recording(prompts=20, **{f"c{i}": 0.0 for i in range(300)}), "--reference", "ref", "--splits", 2
+    )
+    assert found["m"] == 301
+
+
 def test_gains_on_the_other_half_are_those_of_its_prompts():
     """Prompts differ in tokens and forwards; the splits are drawn again here, one by one."""
     rng = np.random.default_rng(8)
