@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,13 @@ from pytest_redline.certificate_schema import Needed, Reuse
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
+from pytest_redline.partial import Losses, Partial, at_looks, looks_of
 from pytest_redline.stats.bounded import betting
 from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
 from pytest_redline.stats.mean_bounds import fewest_for_betting
 from pytest_redline.stats.multiplicity import HOLM, Family, level_to_meet
 from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
+from pytest_redline.stats.stopping import PBounds
 
 Counts = NDArray[np.int64]
 
@@ -25,12 +27,16 @@ POWER = 0.8  # chance to be certified that sample sizes are given for
 
 @dataclass(frozen=True)
 class Budget:
-    """One risk that must hold: ``k`` violations of each of the m configurations on n prompts, and their alpha."""
+    """One risk that must hold: ``k`` violations of each of the m configurations on n prompts, and their alpha.
+
+    ``partial`` counts the same at looks, and what is not known, where not everything has to be served.
+    """
 
     name: str  # "all", a group, or a declared risk
     n: int
     alpha: float
     k: Counts
+    partial: Partial | None = field(default=None, kw_only=True)
 
     @property
     def counted(self) -> bool:
@@ -38,8 +44,26 @@ class Budget:
         return True
 
     def p(self, alpha: float | None = None) -> NDArray[np.float64]:
-        """``[m]`` exact p-values, at the budget's own alpha if none is given."""
+        """``[m]`` exact p-values, at the budget's own alpha if none is given; the most that they can be."""
+        if self.partial is not None:
+            return self.partial.bounds(alpha or self.alpha).high
         return binomial_tail(self.k, self.n, alpha or self.alpha)
+
+    def bounds(self) -> PBounds:
+        """Both ends of the ``[m]`` p-values; the same where all losses are known."""
+        if self.partial is not None:
+            return self.partial.bounds(self.alpha)
+        p = self.p()
+        return PBounds(p, p)
+
+    def unknown(self, row: int) -> int:
+        """Losses of a row that are not known."""
+        return 0 if self.partial is None else int(self.partial.unknown[-1, row])
+
+    @property
+    def last_weight(self) -> float:
+        """Share of a level that is left for the full sample."""
+        return 1.0 if self.partial is None else self.partial.looks.last_weight
 
     def estimate(self, row: int) -> float:
         """Measured risk of a row."""
@@ -47,7 +71,7 @@ class Budget:
 
     def fails(self, row: int, level: float) -> bool:
         """Is a row's p-value over this level."""
-        return binomial_tail(int(self.k[row]), self.n, self.alpha) > level
+        return float(self.bounds().high[row]) > level
 
     def interval(self, row: int) -> tuple[float, float]:
         """Two-sided 95 % interval of a row's risk."""
@@ -55,6 +79,8 @@ class Budget:
 
     def upper(self, row: int, level: float) -> float:
         """One-sided upper bound of a row's risk."""
+        if self.partial is not None:
+            return self.partial.upper(row, level)
         return upper_bound(int(self.k[row]), self.n, level)
 
     def lower(self, row: int, level: float) -> float:
@@ -63,11 +89,11 @@ class Budget:
 
     def prompts(self, row: int, level: float, power: float) -> int | None:
         """Prompts with which a row would meet this level with this chance; None where no number would."""
-        return prompts_for_power(self.alpha, self.estimate(row), level, power)
+        return prompts_for_power(self.alpha, self.estimate(row), level * self.last_weight, power)
 
     def most(self, row: int, level: float) -> float:
         """Largest measured risk with which a row would meet this level; below 0 where none does."""
-        return largest_passing(self.n, self.alpha, level) / self.n
+        return largest_passing(self.n, self.alpha, level * self.last_weight) / self.n
 
 
 def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
@@ -84,6 +110,17 @@ def group_members(grid: Grid, outcomes: Outcomes) -> dict[str, Counts]:
                 f"{', '.join(members) or 'none'}"
             )
     return members
+
+
+def in_part(
+    budgets: Sequence[Budget], grid: Grid, found: Losses, order: Sequence[int], groups: Mapping[str, Counts]
+) -> list[Budget]:
+    """Budgets with their losses counted at the grid's looks, known and unknown."""
+    looks = looks_of(grid, len(order))
+    return [
+        replace(budget, partial=at_looks(found, order, looks, groups[budget.name] if budget.name != "all" else None))
+        for budget in budgets
+    ]
 
 
 def count(violated: NDArray[np.bool_]) -> Counts:
@@ -106,7 +143,8 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int], family: Family = HOLM) 
         Number of prompts in "all" and in each group.
     """
     counted = grid.m + int(family.others)
-    level = grid.delta / counted
+    left = 1 - grid.stopping.looks.early if grid.stopping and grid.stopping.looks else 1.0
+    level, named = left * grid.delta / counted, "delta/m" if left == 1 else f"{left:g} delta/m"
     groups = grid.groups.alpha if grid.groups else {}
     betting_on_all = grid.test == "wsr"
     limits = [("all", "", grid.alpha, betting_on_all)]
@@ -119,30 +157,37 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int], family: Family = HOLM) 
             best = 1.0 if not n else float(betting(np.zeros(n), alpha)) if bets else binomial_tail(0, n, alpha)
             raise NothingCertifiableError(
                 f"{grid.name}: alpha={alpha:g} with n={n:,}{where} and m={counted}: even zero violations give "
-                f"p={best:.3g} > delta/m={level:.3g}, so no candidate can be certified; use at least {needed:,} "
+                f"p={best:.3g} > {named}={level:.3g}, so no candidate can be certified; use at least {needed:,} "
                 f"prompts{where}; pytest-redline plan says what more would show"
             )
 
 
-def refuse_weak_reference(
-    grid: Grid, budgets: Sequence[Budget], reference_right: NDArray[np.bool_], family: Family = HOLM
-) -> None:
+def refuse_weak_reference(grid: Grid, outcomes: Outcomes, reference: int, family: Family = HOLM) -> None:
     """Refuse when a candidate that is wrong on every prompt would be certified."""
-    everything = budgets[0]
-    right = int(reference_right.sum())
-    last = grid.delta / (1 + family.others)  # the level of Holm's last step
-    if right <= largest_passing(everything.n, grid.alpha, last):
+    row = [reference]
+    always_wrong = outcomes.correct[row]
+    open_losses = np.zeros_like(always_wrong) if outcomes.known is None else ~outcomes.known[row]
+    n = len(outcomes.prompts)
+    order = outcomes.order or range(n)
+    p = at_looks(Losses(always_wrong, open_losses), order, looks_of(grid, n)).bounds(grid.alpha).high[0]
+    right = int(always_wrong.sum())
+    if p <= grid.delta / (1 + family.others):  # the level of Holm's last step
         raise NothingCertifiableError(
-            f"{grid.name}: the reference is right on {right:,} of {everything.n:,} prompts only, so a candidate that "
+            f"{grid.name}: the reference is right on {right:,} of {n:,} prompts only, so a candidate that "
             f"is always wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the "
             "grader, or use prompts that the reference can answer"
         )
 
 
 def p_values(budgets: Sequence[Budget]) -> NDArray[np.float64]:
-    """``[m]`` p-value of each row: the largest over its budgets, as all of them must hold (intersection-union)."""
-    largest: NDArray[np.float64] = np.max([budget.p() for budget in budgets], axis=0)
-    return largest
+    """``[m]`` p-value of each row, the most that it can be where losses are not known."""
+    return p_ends(budgets).high
+
+
+def p_ends(budgets: Sequence[Budget]) -> PBounds:
+    """Both ends of the ``[m]`` p-values: the largest over the budgets, as all must hold (intersection-union)."""
+    each = [budget.bounds() for budget in budgets]
+    return PBounds(*(np.max(ends, axis=0) for ends in zip(*each, strict=True)))
 
 
 def what_is_needed(
@@ -157,7 +202,8 @@ def what_is_needed(
     for budget in budgets:
         if budget.fails(index, level):
             if budget.counted:
-                fewer[budget.name] = int(budget.k[index]) - largest_passing(budget.n, budget.alpha, level)
+                most = largest_passing(budget.n, budget.alpha, level * budget.last_weight)
+                fewer[budget.name] = int(budget.k[index]) - most
             else:
                 losses[budget.name] = budget.most(index, level)
         wanted = budget.prompts(index, level, chance)

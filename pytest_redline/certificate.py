@@ -17,6 +17,8 @@ from pytest_redline.budgets import (
     Budget,
     family_of,
     group_members,
+    in_part,
+    p_ends,
     p_values,
     refuse_too_few,
     refuse_weak_reference,
@@ -35,13 +37,14 @@ from pytest_redline.certificate_schema import (
     Sharing,
     Verdict,
 )
-from pytest_redline.cost import costs, fastest, same_as_reference, stated_cost
+from pytest_redline.cost import compared_prompts, costs, fastest, same_as_reference, stated_cost
 from pytest_redline.description import Described, describe
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Configuration, Grid
 from pytest_redline.loss_budgets import LossBudget
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import pack
+from pytest_redline.partial import losses
 from pytest_redline.risks import (
     DeclaredBudget,
     declared_budgets,
@@ -51,9 +54,11 @@ from pytest_redline.risks import (
     refuse_hopeless,
     refuse_weak_losses,
 )
+from pytest_redline.schedule import check_schedule, spent
 from pytest_redline.statement import promise, sha256_of, state
 from pytest_redline.stats.bootstrap import SEED, default_resamples
 from pytest_redline.stats.multiplicity import Family, holm, holm_levels
+from pytest_redline.stats.stopping import Final, decided_p, final
 
 FRONTIER_ALPHAS = tuple(percent / 100 for percent in range(1, 31))  # the paper's grid for alpha_min
 MOST_RESAMPLED_ROWS = 100
@@ -113,38 +118,52 @@ def certify(
         raise OutcomesError(f"outcomes are of {outcomes.configurations}, the grid declares {grid.labels}")
     reference = grid.labels.index(grid.reference)
     groups = group_members(grid, outcomes)
-    losses = joint_losses(grid, outcomes, reference)
+    found = losses(outcomes, reference)
+    ones = found.ones.astype(np.float64) if grid.spends_less else joint_losses(grid, outcomes, reference)
     extra = declared_budgets(grid, outcomes, reference)
-    budgets = [*joint_budgets(grid, outcomes, groups, losses), *(each.budget for each in extra)]
+    budgets = [*joint_budgets(grid, outcomes, groups, ones), *(each.budget for each in extra)]
     family = family_of(grid, reuse)
     refuse_too_few(grid, {budget.name: budget.n for budget in budgets}, family)
     refuse_hopeless(grid, budgets)
+    check_schedule(grid, outcomes, family)
     if grid.test == "exact":
-        refuse_weak_reference(grid, budgets, outcomes.correct[reference], family)
+        refuse_weak_reference(grid, outcomes, reference, family)
     else:
         refuse_weak_losses(grid, outcomes, reference)
 
-    p = p_values(budgets)
-    certified = holm(p, grid.delta, family)
-    cost = costs(grid, outcomes)
-    inert = same_as_reference(outcomes, reference)
+    def watched(plain: Sequence[Budget]) -> list[Budget]:
+        return in_part(plain, grid, found, outcomes.order or (), groups) if grid.spends_less else list(plain)
+
+    budgets = watched(budgets)
+    ends = p_ends(budgets)
+    now = final(ends, lambda p: holm(p, grid.delta, family))
+    p, certified = decided_p(ends, *now), now.certified
+    compared = compared_prompts(outcomes, certified, reference)
+    cost = costs(grid, outcomes, compared)
+    inert = same_as_reference(outcomes, reference) & (not grid.deploy_only)
     deployed = fastest(cost, certified & ~inert, reference, grid.cost)
 
     detailed = with_intervals(grid, deployed) if intervals else []
-    pooled = describe(outcomes, np.arange(len(outcomes.prompts)), reference, grid.cost, cost, detailed)
     n = len(outcomes.prompts)
+    pooled = describe(outcomes, np.arange(n), reference, grid.cost, cost, detailed, compared)
     rows = [
-        configuration_result(grid, index, n, budgets, p, family, certified, inert, pooled, cost)
-        for index in range(grid.m)
+        configuration_result(grid, index, n, budgets, p, family, now, inert, pooled, cost) for index in range(grid.m)
     ]
     group_results = [
         group_result(
             grid,
             name,
-            joint_budget(grid, outcomes, name, members, losses),
+            watched([joint_budget(grid, outcomes, name, members, ones)])[0],
             len(members),
+            now,
             describe(
-                outcomes, members, reference, grid.cost, cost, detailed if len(groups) <= MOST_RESAMPLED_GROUPS else []
+                outcomes,
+                members,
+                reference,
+                grid.cost,
+                cost,
+                detailed if len(groups) <= MOST_RESAMPLED_GROUPS else [],
+                compared,
             ),
         )
         for name, members in groups.items()
@@ -165,12 +184,13 @@ def certify(
         configurations=rows,
         groups=group_results,
         risks=[each.result(grid.labels) for each in extra],
-        frontier=frontier(grid, budgets, family, cost, inert, reference),
+        frontier=None if found.unknown.any() else frontier(grid, budgets, family, cost, inert, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
         warnings=list(
             dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, budgets[0], extra)])
         ),
         sharing=sharing,
+        spent=spent(grid, outcomes, len(compared)),
         reuse=reuse,
         provenance=provenance or Provenance(),
         outcomes=pack(outcomes),
@@ -193,7 +213,7 @@ def configuration_result(
     budgets: Sequence[Budget],
     p: NDArray[np.float64],
     family: Family,
-    certified: NDArray[np.bool_],
+    now: Final,
     inert: NDArray[np.bool_],
     described: Described,
     cost: Sequence[float | None],
@@ -204,33 +224,44 @@ def configuration_result(
     everything = budgets[0]
     k, each = int(everything.k[index]), grid.delta / (grid.m + family.others - 1)
     breached = any(budget.lower(index, each) > budget.alpha for budget in budgets)
+    certified, possible = bool(now.certified[index]), bool(now.possible[index])
     verdict: Verdict = (
-        "reference" if is_reference else "certified" if certified[index] else "breach" if breached else "undecided"
+        "reference"
+        if is_reference
+        else "certified"
+        if certified
+        else "not needed"
+        if possible
+        else "breach"
+        if breached
+        else "undecided"
     )
+    unknown = everything.unknown(index)
     row = described.rows[index]
     return ConfigurationResult(
         label=configuration.label,
         verdict=verdict,
-        certified=bool(certified[index]),
+        certified=certified,
         required=configuration.label in grid.required,
         inert=bool(inert[index]),
         k=k,
+        unknown=unknown,
         n=n,
-        joint_risk=everything.estimate(index),
-        p=float(p[index]),
+        joint_risk=None if unknown else everything.estimate(index),
+        p=None if verdict == "not needed" else float(p[index]),
         level=float(holm_levels(p, grid.delta, family)[index]),
         gained=row.gained,
         accuracy=row.accuracy,
         net_accuracy=row.net_accuracy,
         net_accuracy_interval=row.net_accuracy_interval,
-        risk_interval=everything.interval(index),
+        risk_interval=None if unknown else everything.interval(index),
         risk_upper=everything.upper(index, grid.delta),
         risk_upper_simultaneous=everything.upper(index, each),
         risk_lower_simultaneous=everything.lower(index, each),
         cost=cost[index],
         gain=row.gain,
         gain_interval=row.gain_interval,
-        needed=None if certified[index] else what_is_needed(index, budgets, p, grid.delta, family),
+        needed=None if certified or unknown else what_is_needed(index, budgets, p, grid.delta, family),
         changes=changes(configuration, grid),
     )
 
@@ -246,10 +277,11 @@ def changes(configuration: Configuration, grid: Grid) -> list[Change]:
     ]
 
 
-def group_result(grid: Grid, name: str, budget: Budget, n: int, described: Described) -> GroupResult:
+def group_result(grid: Grid, name: str, budget: Budget, n: int, now: Final, described: Described) -> GroupResult:
     """All rows on the n prompts of one group; p-values only where it has a budget of its own."""
     alpha = grid.groups.alpha.get(name) if grid.groups else None
-    p = None if alpha is None else budget.p(alpha)
+    p = None if alpha is None else decided_p(budget.bounds(), *now)
+    needless = now.possible & ~now.certified
     return GroupResult(
         name=name,
         n=n,
@@ -258,9 +290,10 @@ def group_result(grid: Grid, name: str, budget: Budget, n: int, described: Descr
             GroupRow(
                 label=label,
                 k=int(budget.k[index]),
-                joint_risk=budget.estimate(index),
-                p=None if p is None else float(p[index]),
-                risk_interval=budget.interval(index),
+                unknown=(unknown := budget.unknown(index)),
+                joint_risk=None if unknown else budget.estimate(index),
+                p=None if p is None or needless[index] else float(p[index]),
+                risk_interval=None if unknown else budget.interval(index),
                 **row._asdict(),
             )
             for index, (label, row) in enumerate(zip(grid.labels, described.rows, strict=True))
@@ -307,7 +340,7 @@ def own_warnings(
             f"{part.label} is certified on all prompts together, but its risk in group {group.name} is "
             f"{part.k}/{group.n} = {part.joint_risk:.3f}, above {grid.alpha:g}; give that group a budget if it matters"
             for part in group.configurations
-            if part.label in certified and group.alpha is None and part.joint_risk > grid.alpha
+            if part.label in certified and group.alpha is None and (part.joint_risk or 0.0) > grid.alpha
         ]
     found += [warning for each in declared for warning in each.warnings]
     if grid.loss is not None and isinstance(pooled, LossBudget) and pooled.all_or_nothing:

@@ -6,11 +6,11 @@ percentage points, gains are fractions (0.375 is 37.5 % faster). Every count is 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-Verdict = Literal["reference", "certified", "undecided", "breach"]
+Verdict = Literal["reference", "certified", "undecided", "breach", "not needed"]
 Count = Annotated[int, Field(ge=0)]
 Bounds = tuple[float, float]
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -18,6 +18,15 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 
 class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    left_out: ClassVar[tuple[str, ...]] = ()  # fields that are written only where they differ from their default
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = plain(self)
+        for name in self.left_out:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                data.pop(name, None)
+        return data
 
 
 class StatedDesign(_Closed):
@@ -122,11 +131,24 @@ class StatedRisk(_Closed):
     seed: Count
 
 
+class StatedLooks(_Closed):
+    """Numbers of prompts at which a p-value is taken, the share of the level for all but the last of them, and a hash
+    of the ids of the prompts in their random order.
+    """
+
+    sizes: list[Annotated[int, Field(gt=0)]]
+    early: Probability
+    order: str
+
+
 class Statement(_Closed):
     """Everything that is claimed, fixed before the data; ``hash`` identifies it.
 
     ``checkpoints`` maps what configurations name as their checkpoint to a hash of its files, where they were served.
+    ``looks`` is there only where the grid declares some.
     """
+
+    left_out: ClassVar[tuple[str, ...]] = ("risks", "clusters", "loss", "mix", "looks")
 
     hash: str
     prompts: PromptSet
@@ -141,6 +163,7 @@ class Statement(_Closed):
     clusters: StatedClusters | None = None
     loss: StatedLoss | None = None
     mix: StatedMix | None = None
+    looks: StatedLooks | None = None
 
     @property
     def test(self) -> Literal["exact", "hb", "wsr"]:
@@ -148,15 +171,6 @@ class Statement(_Closed):
         if self.mix is not None:
             return self.mix.test
         return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``risks``, ``clusters``, ``loss`` and ``mix`` where none are declared."""
-        data: dict[str, Any] = plain(self)
-        for key in ("risks", "clusters", "loss", "mix"):
-            if not data.get(key, self):
-                del data[key]
-        return data
 
 
 class Cost(_Closed):
@@ -188,18 +202,12 @@ class Needed(_Closed):
     measured; null where no number would.
     """
 
+    left_out: ClassVar[tuple[str, ...]] = ("mean_losses",)
+
     level: float
     violations_fewer: dict[str, Annotated[int, Field(gt=0)]]
     mean_losses: dict[str, float] = {}
     prompts: int | None
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``mean_losses`` where every loss is 0 or 1."""
-        data: dict[str, Any] = plain(self)
-        if not data.get("mean_losses", self):
-            del data["mean_losses"]
-        return data
 
 
 class ConfigurationResult(_Closed):
@@ -208,7 +216,13 @@ class ConfigurationResult(_Closed):
     ``risk_interval`` is the two-sided 95 % Clopper-Pearson interval of this row alone, ``risk_upper`` its one-sided
     bound at delta. The ``_simultaneous`` bounds hold for all candidates together at delta, whatever alpha is chosen
     afterwards. Intervals of net accuracy and gain are 95 % paired-bootstrap intervals, for deployed and required rows.
+
+    Where a row was not served in full, ``unknown`` counts the losses that are not known and ``k`` those known to be
+    violations. p is then the most it can be for a row that is certified, and the least for one that can no longer be;
+    bounds count what is not known against the row (upper) or for it (lower); what cannot be said without it is null.
     """
+
+    left_out: ClassVar[tuple[str, ...]] = ("unknown",)
 
     label: str
     verdict: Verdict
@@ -216,15 +230,16 @@ class ConfigurationResult(_Closed):
     required: bool
     inert: bool
     k: Count
+    unknown: Count = 0
     n: Annotated[int, Field(gt=0)]
-    joint_risk: float
-    p: float
+    joint_risk: float | None
+    p: float | None
     level: float
-    gained: Count
-    accuracy: float
-    net_accuracy: float
+    gained: Count | None
+    accuracy: float | None
+    net_accuracy: float | None
     net_accuracy_interval: Bounds | None
-    risk_interval: Bounds
+    risk_interval: Bounds | None
     risk_upper: float
     risk_upper_simultaneous: float
     risk_lower_simultaneous: float
@@ -238,14 +253,17 @@ class ConfigurationResult(_Closed):
 class GroupRow(_Closed):
     """One configuration on the prompts of one group; p only where the group has a budget."""
 
+    left_out: ClassVar[tuple[str, ...]] = ("unknown",)
+
     label: str
     k: Count
-    joint_risk: float
+    unknown: Count = 0
+    joint_risk: float | None
     p: float | None
-    risk_interval: Bounds
-    gained: Count
-    accuracy: float
-    net_accuracy: float
+    risk_interval: Bounds | None
+    gained: Count | None
+    accuracy: float | None
+    net_accuracy: float | None
     net_accuracy_interval: Bounds | None
     gain: float | None
     gain_interval: Bounds | None
@@ -320,6 +338,8 @@ class WeightsRecord(_Closed):
 class Provenance(_Closed):
     """What the certificate was made from."""
 
+    left_out: ClassVar[tuple[str, ...]] = ("weights",)
+
     grid: FileRecord | None = None
     outcomes: list[FileRecord] = []
     prompts: FileRecord | None = None
@@ -327,14 +347,6 @@ class Provenance(_Closed):
     serving_keys: dict[str, str] = {}
     weights: list[WeightsRecord] = []
     versions: dict[str, str] = {}
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``weights`` where no model was run."""
-        data: dict[str, Any] = plain(self)
-        if not data.get("weights", self):
-            del data["weights"]
-        return data
 
 
 class Reuse(_Closed):
@@ -360,8 +372,32 @@ class Sharing(_Closed):
     forwards_charged: Count
 
 
+class Spent(_Closed):
+    """What was served of all generations, and by which rules the rest was not.
+
+    ``every`` is the number of prompts between two decisions, ``cost_prompts`` the number of prompts that costs are
+    compared on: those that the reference and every certified configuration were served.
+    """
+
+    curtail: bool
+    candidates: Literal["everywhere", "where_reference_right"]
+    deploy_only: bool
+    every: Annotated[int, Field(gt=0)]
+    generations_run: Count
+    generations_full: Count
+    share: float
+    by_configuration: dict[str, Count]
+    cost_prompts: Count
+
+
 class PackedOutcomes(_Closed):
-    """The outcomes themselves, packed as ``packing.py`` says, so that everything above can be recomputed."""
+    """The outcomes themselves, packed as ``packing.py`` says, so that everything above can be recomputed.
+
+    ``known``, which prompts each configuration was served, and ``order``, in which order, are there only where not
+    everything had to be served.
+    """
+
+    left_out: ClassVar[tuple[str, ...]] = ("clusters", "scores", "known", "order")
 
     prompts: str
     groups: str | None
@@ -370,19 +406,14 @@ class PackedOutcomes(_Closed):
     outputs: dict[str, str] | None
     clusters: str | None = None
     scores: dict[str, str] | None = None
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``clusters`` where none are declared, and ``scores`` where verdicts are right or wrong."""
-        data: dict[str, Any] = plain(self)
-        for key in ("clusters", "scores"):
-            if data.get(key, self) is None:
-                del data[key]
-        return data
+    known: dict[str, str] | None = None
+    order: str | None = None
 
 
 class Certificate(_Closed):
     """The risk certificate of one grid."""
+
+    left_out: ClassVar[tuple[str, ...]] = ("sharing", "reuse", "spent", "risks")
 
     redline_certificate: Literal[1] = 1
     name: str
@@ -399,23 +430,15 @@ class Certificate(_Closed):
     configurations: list[ConfigurationResult]
     groups: list[GroupResult]
     risks: list[RiskResult] = []
-    frontier: Frontier
+    frontier: Frontier | None
     bootstrap: dict[str, int]
     warnings: list[str]
     sharing: Sharing | None = None
     reuse: Reuse | None = None
+    spent: Spent | None = None
     provenance: Provenance
     outcomes: PackedOutcomes
     digest: str = ""
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what there is not: forwards that were shared, earlier statements, further risks."""
-        data: dict[str, Any] = plain(self)
-        for name in ("sharing", "reuse", "risks"):
-            if not data.get(name, self):
-                del data[name]
-        return data
 
     def row(self, label: str) -> ConfigurationResult:
         """Row of a label; KeyError when there is none."""

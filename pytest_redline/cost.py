@@ -13,35 +13,59 @@ from pytest_redline.grid import CostMeasure, Grid
 from pytest_redline.outcomes import Outcomes, shown_id
 
 
-def costs(grid: Grid, outcomes: Outcomes) -> list[float | None]:
-    """Cost of each configuration over all prompts; None where it is unknown.
+def compared_prompts(outcomes: Outcomes, certified: NDArray[np.bool_], reference: int) -> NDArray[np.int64]:
+    """Positions of the prompts that costs are compared on: those that all certified rows and the reference answered."""
+    if outcomes.known is None:
+        return np.arange(len(outcomes.prompts))
+    rows = certified.copy()
+    rows[reference] = True
+    return np.flatnonzero(outcomes.known[rows].all(axis=0))
+
+
+def costs(grid: Grid, outcomes: Outcomes, compared: NDArray[np.int64] | None = None) -> list[float | None]:
+    """Cost of each configuration; None where it is unknown, or was not served all prompts that are compared.
+
+    Parameters
+    ----------
+    compared
+        Positions of the prompts that costs are compared on; all of them by default.
 
     Raises
     ------
     OutcomesError
         A denominator is zero.
     """
+    if compared is None:
+        compared = np.arange(len(outcomes.prompts))
     measure = grid.cost
     if measure is None:
         return [None] * grid.m
     if measure.declared:
         return [configuration.cost for configuration in grid.configurations]
     return [
-        None if configuration.cost_unknown else pooled_cost(measure, configuration.label, outcomes, index)
+        None
+        if configuration.cost_unknown or not _answered(outcomes, index, compared)
+        else pooled_cost(measure, configuration.label, outcomes, index, compared)
         for index, configuration in enumerate(grid.configurations)
     ]
 
 
-def pooled_cost(measure: CostMeasure, label: str, outcomes: Outcomes, index: int) -> float:
-    """Cost of one configuration from its per-prompt measures."""
+def _answered(outcomes: Outcomes, index: int, compared: NDArray[np.int64]) -> bool:
+    return outcomes.known is None or (len(compared) > 0 and bool(outcomes.known[index, compared].all()))
+
+
+def pooled_cost(measure: CostMeasure, label: str, outcomes: Outcomes, index: int, compared: NDArray[np.int64]) -> float:
+    """Cost of one configuration from its measures on the prompts that are compared."""
     assert measure.numerator is not None
-    top = outcomes.measures[measure.numerator][index]
-    bottom = np.ones_like(top) if measure.denominator is None else outcomes.measures[measure.denominator][index]
+    top = outcomes.measures[measure.numerator][index, compared]
+    bottom = (
+        np.ones_like(top) if measure.denominator is None else outcomes.measures[measure.denominator][index, compared]
+    )
     zero = np.flatnonzero(bottom == 0)
     if len(zero) and (measure.pool == "mean_of_ratios" or not bottom.any()):
         raise OutcomesError(
-            f"{label}: {measure.denominator} is 0 for prompt {shown_id(outcomes.prompts[zero[0]])}, so {measure.name} "
-            "is not defined; mend the recording or write `cost: unknown`"
+            f"{label}: {measure.denominator} is 0 for prompt {shown_id(outcomes.prompts[compared[zero[0]]])}, so "
+            f"{measure.name} is not defined; mend the recording or write `cost: unknown`"
         )
     value = float((top / bottom).mean()) if measure.pool == "mean_of_ratios" else float(top.sum() / bottom.sum())
     if value <= 0:
@@ -53,14 +77,16 @@ def same_as_reference(outcomes: Outcomes, reference: int) -> NDArray[np.bool_]:
     """``[m]`` bool: does nothing tell this configuration from the reference, on any prompt.
 
     Verdicts alone are no evidence of that, so it takes equal forwards, or equal texts where no forwards are known.
+    A row served in part is compared on all prompts that it answered, and the reference must have answered them too.
     """
     known = [outcomes.correct, *outcomes.measures.values()]
     if outcomes.outputs is not None:
         known.append(outcomes.outputs)
-    same = np.ones(len(outcomes.configurations), dtype=np.bool_)
+    served = np.ones_like(outcomes.correct) if outcomes.known is None else outcomes.known
+    same: NDArray[np.bool_] = served.any(axis=1) & (served <= served[reference]).all(axis=1)
     if "forwards" in outcomes.measures or outcomes.outputs is not None:
         for values in known:
-            same &= (values == values[reference]).all(axis=1)
+            same &= ((values == values[reference]) | ~served).all(axis=1)
     else:
         same[:] = False
     same[reference] = False

@@ -14,11 +14,11 @@ from pytest_redline.stats.bootstrap import paired_means, percentile_interval
 
 
 class DescribedRow(NamedTuple):
-    """One configuration; net accuracy in percentage points, gain as a fraction."""
+    """One configuration; net accuracy in percentage points, gain as a fraction. None: it takes prompts not served."""
 
-    gained: int
-    accuracy: float
-    net_accuracy: float
+    gained: int | None
+    accuracy: float | None
+    net_accuracy: float | None
     net_accuracy_interval: tuple[float, float] | None
     gain: float | None
     gain_interval: tuple[float, float] | None
@@ -37,6 +37,7 @@ def describe(
     measure: CostMeasure | None,
     cost: Sequence[float | None],
     detailed: Sequence[int],
+    compared: NDArray[np.int64],
 ) -> Described:
     """Describe every configuration on some prompts.
 
@@ -51,23 +52,31 @@ def describe(
         part of them has no gain of its own.
     detailed
         Indices of the configurations that get paired-bootstrap intervals (95 %, the paper's Table 5).
+    compared
+        Positions of the prompts that costs are compared on.
     """
     correct = outcomes.rightness[:, members]
+    complete: NDArray[np.bool_] = np.ones(len(correct), dtype=np.bool_)
+    timed = members
+    if outcomes.known is not None:
+        complete = np.all(outcomes.known[:, members], axis=1)
+        timed = members[np.isin(members, compared)]
     whole = len(members) == len(outcomes.prompts)
     columns: dict[int, NDArray[np.float64]] = {}
-    if measure is not None and not measure.declared:
+    if measure is not None and not measure.declared and len(timed):
         wanted = {reference, *(detailed if whole else range(len(cost)))}
-        columns = {index: _columns(outcomes, measure, index, members) for index in wanted if cost[index] is not None}
-    sampled = _intervals(correct, reference, measure, columns, detailed) if detailed else {}
+        columns = {index: _columns(outcomes, measure, index, timed) for index in wanted if cost[index] is not None}
+    sampled = _intervals(correct, complete, reference, measure, columns, detailed) if detailed else {}
     rows = []
     for index, right in enumerate(correct):
         gain = _gain(measure, columns, cost, index, reference, whole)
         net_interval, gain_interval = sampled.get(index, (None, None))
+        both = complete[index] and complete[reference]
         rows.append(
             DescribedRow(
-                gained=int((right > correct[reference]).sum()),
-                accuracy=float(right.mean()),
-                net_accuracy=100 * float(right.sum() - correct[reference].sum()) / len(members),
+                gained=int((right > correct[reference]).sum()) if both else None,
+                accuracy=float(right.mean()) if complete[index] else None,
+                net_accuracy=100 * float(right.sum() - correct[reference].sum()) / len(members) if both else None,
                 net_accuracy_interval=net_interval,
                 gain=gain,
                 gain_interval=gain_interval,
@@ -111,24 +120,36 @@ def _gain(
 
 def _intervals(
     correct: NDArray[np.float64],
+    complete: NDArray[np.bool_],
     reference: int,
     measure: CostMeasure | None,
     columns: dict[int, NDArray[np.float64]],
     detailed: Sequence[int],
-) -> dict[int, tuple[tuple[float, float], tuple[float, float] | None]]:
-    """95 % intervals of net accuracy and gain, all from one set of resamples."""
-    net = correct[list(detailed)] - correct[reference]
+) -> dict[int, tuple[tuple[float, float] | None, tuple[float, float] | None]]:
+    """95 % intervals of net accuracy and gain, from one set of resamples where both are known on the same prompts."""
+    counted = [index for index in detailed if complete[index] and complete[reference]]
+    net = (correct[counted] - correct[reference]).T
     timed = sorted({*detailed, reference} & set(columns))
-    table = np.concatenate([net.T, *(columns[index] for index in timed)], axis=1)
-    means = paired_means(table)
-    speeds = {index: means[:, len(detailed) + 2 * place :][:, :2] for place, index in enumerate(timed)}
-    result: dict[int, tuple[tuple[float, float], tuple[float, float] | None]] = {}
-    for place, index in enumerate(detailed):
+    speeds = np.concatenate([columns[index] for index in timed], axis=1) if timed else net[:, :0]
+    if len(net) == len(speeds):
+        means = _means(np.concatenate([net, speeds], axis=1))
+        net_means, speed_means = means[:, : len(counted)], means[:, len(counted) :]
+    else:
+        net_means, speed_means = _means(net), _means(speeds)
+    pairs = {index: speed_means[:, 2 * place :][:, :2] for place, index in enumerate(timed)}
+    result: dict[int, tuple[tuple[float, float] | None, tuple[float, float] | None]] = {}
+    for index in detailed:
         gain: tuple[float, float] | None = None
-        if measure is not None and index in speeds and reference in speeds and index != reference:
-            own, base = speeds[index], speeds[reference]
+        if measure is not None and index in pairs and reference in pairs and index != reference:
+            own, base = pairs[index], pairs[reference]
             if own.all() and base.all():
                 ratio = (own[:, 0] / own[:, 1]) / (base[:, 0] / base[:, 1])
                 gain = percentile_interval((ratio if measure.better == "higher" else 1 / ratio) - 1)
-        result[index] = (percentile_interval(100 * means[:, place]), gain)
+        points = percentile_interval(100 * net_means[:, counted.index(index)]) if index in counted else None
+        result[index] = (points, gain)
     return result
+
+
+def _means(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``[B, c]`` resampled means; ``[0, 0]`` of a table without columns."""
+    return paired_means(table) if table.shape[1] else np.empty((0, 0))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pytest_redline.budgets import refuse_too_few
+from pytest_redline.budgets import family_of, refuse_too_few
 from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import (
     Certificate,
@@ -33,6 +33,7 @@ from pytest_redline.reuse import Run, known_ledger, note, outcomes_hash, standin
 from pytest_redline.slices import sliced
 from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of, state
+from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Store
 
 
@@ -83,7 +84,7 @@ def _recorded(grid: Grid, source: RecordedSource, run: Run, part: tuple[str, ...
         outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
         prompts=prompts.sha256 if prompts else None,
     )
-    reuse = _reuse(grid, state(grid, recorded.outcomes), recorded.outcomes, run)
+    reuse = _reuse(grid, state(grid, recorded.outcomes), recorded.outcomes.prompts, recorded.outcomes, run)
     return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings, reuse=reuse)
 
 
@@ -120,7 +121,7 @@ def recorded_outcomes(
 def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate:
     from filelock import FileLock
 
-    from pytest_redline.sources.engine import serve
+    from pytest_redline.sources.engine import Served, serve
 
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
@@ -128,7 +129,7 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
     prompts = prompts if part is None else prompts.only(set(part))
     refuse_too_few(grid, units(grid.clusters, prompts.groups, prompts.clusters, len(prompts.ids)))
     content = sha256_of([prompts.texts, prompts.answers])
-    asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters)
+    asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters, prompts.order)
 
     def stated(checkpoints: Mapping[str, str]) -> Statement:
         return state(grid, asked, content, checkpoints)
@@ -137,16 +138,31 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
         live.store.parent.mkdir(parents=True, exist_ok=True)
         # One process serves a grid at a time; another waits and then finds everything in the store.
         with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as told:
-            served = serve(
-                grid,
-                prompts,
-                store,
-                live.device,
-                live.generate,
-                told,
-                lambda checkpoints: note(grid, stated(checkpoints), prompts, store, live.run),
-            )
-            reuse = _reuse(grid, stated(served.checkpoints), served.outcomes, live.run, store)
+            family = HOLM
+
+            def judged_by(checkpoints: Mapping[str, str]) -> Family:
+                nonlocal family
+                family = family_of(grid, _reuse(grid, stated(checkpoints), prompts.ids, None, live.run, store))
+                return family
+
+            def served_for(judged_by: Callable[[Mapping[str, str]], Family]) -> tuple[Served, Reuse | None]:
+                served = serve(
+                    grid,
+                    prompts,
+                    store,
+                    live.device,
+                    live.generate,
+                    told,
+                    lambda checkpoints: note(grid, stated(checkpoints), prompts, store, live.run),
+                    judged_by,
+                )
+                statement = stated(served.checkpoints)
+                return served, _reuse(grid, statement, prompts.ids, served.outcomes, live.run, store)
+
+            served, reuse = served_for(judged_by)
+            if grid.spends_less and (counted := family_of(grid, reuse)) != family:
+                # Other outcomes than those it was judged on before make another statement, in which more counts.
+                served, reuse = served_for(lambda checkpoints: counted)
     except (OSError, sqlite3.Error) as error:
         raise OutcomesError(f"{display(live.store)}: cannot be used as a store ({error}); name another") from None
     weights = [
@@ -168,11 +184,18 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
     )
 
 
-def _reuse(grid: Grid, statement: Statement, outcomes: Outcomes, run: Run, store: Store | None = None) -> Reuse | None:
-    """What the certificate says of earlier statements on these prompts."""
+def _reuse(
+    grid: Grid,
+    statement: Statement,
+    prompts: Sequence[str],
+    outcomes: Outcomes | None,
+    run: Run,
+    store: Store | None = None,
+) -> Reuse | None:
+    """What the certificate says of earlier statements on these prompts; without outcomes, before they are known."""
     ledger = known_ledger(grid.path, statement.hash, store, run)
-    judged = outcomes_hash(statement, outcomes)
-    return standing(ledger, grid.name, statement, outcomes.prompts, judged, unseen=False).section(statement)
+    judged = outcomes_hash(statement, outcomes) if outcomes else None
+    return standing(ledger, grid.name, statement, prompts, judged, unseen=False).section(statement)
 
 
 def _provenance(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Mix, Risk
+from pytest_redline.spending import Stopping
 from redline_engine.config import DecodeKnobs, ModelSpec
 
 Better = Literal["higher", "lower"]
@@ -213,6 +214,8 @@ class Grid:
     clusters: Clusters | None = None
     loss: JointLoss | None = None
     mix: Mix | None = None
+    stopping: Stopping | None = None
+    deploy_only: bool = False  # serve only what decides which configuration to deploy
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 
@@ -253,13 +256,21 @@ class Grid:
         return tuple(configuration.label for configuration in self.configurations)
 
     @property
+    def spends_less(self) -> bool:
+        """May some configuration be served only in part."""
+        return self.deploy_only or self.stopping is not None
+
+    @property
     def candidates(self) -> tuple[Configuration, ...]:
         """Every configuration but the reference."""
         return tuple(each for each in self.configurations if each.label != self.reference)
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Candidates that must be certified: the serving one where that is declared, else all of them."""
+        """Candidates that must be certified: the serving one where that is declared, else all of them.
+
+        A deploy-only run asks which one to deploy, so without a serving one it requires none.
+        """
         if self.serving is None:
-            return tuple(each.label for each in self.candidates)
+            return () if self.deploy_only else tuple(each.label for each in self.candidates)
         return () if self.serving.label == self.reference else (self.serving.label,)

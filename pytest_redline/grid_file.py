@@ -24,6 +24,7 @@ from pytest_redline.grid_schema import (
     CostModel,
     GridModel,
     GroupsModel,
+    LooksModel,
     MixModel,
     OutcomesModel,
     PopulationModel,
@@ -33,6 +34,7 @@ from pytest_redline.grid_schema import (
     ServingModel,
     SliceModel,
     SourceModel,
+    StoppingModel,
 )
 from pytest_redline.located_yaml import read
 from pytest_redline.text import on_one_line
@@ -48,6 +50,7 @@ def load_grid(
     delta: float | None = None,
     ini_alpha: float | None = None,
     ini_delta: float | None = None,
+    deploy_only: bool = False,
 ) -> Grid:
     """Read and check a grid file.
 
@@ -59,6 +62,8 @@ def load_grid(
         Values of the command line; they win over the file.
     ini_alpha, ini_delta
         Values of pytest's ini file; the file wins over them.
+    deploy_only
+        Serve only what decides which configuration to deploy.
 
     Raises
     ------
@@ -68,7 +73,7 @@ def load_grid(
     complaints = Complaints(path)
     model = _Reader(complaints).parse()
     budgets = Budgets(alpha, delta, ini_alpha, ini_delta)
-    grid = None if model is None else Rules(complaints).build(model, budgets)
+    grid = None if model is None else Rules(complaints).build(model, budgets, deploy_only)
     if grid is None:
         raise complaints.error()
     return grid
@@ -229,6 +234,8 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("population",): PopulationModel,
     ("clusters",): ClustersModel,
     ("mix",): MixModel,
+    ("stopping",): StoppingModel,
+    ("stopping", "looks"): LooksModel,
 }  # every closed map of a grid file
 
 
@@ -242,7 +249,9 @@ def _allowed(fault: Any) -> str:
     context = fault.get("ctx", {})
     words = {
         "float_type": "a number is needed",
-        "int_type": "the whole number 1 is allowed",  # the version of the format, the only one there is
+        "int_type": "the whole number 1 is allowed"  # the version of the format, the only one there is
+        if fault["loc"] == ("redline",)
+        else "a whole number is needed",
         "string_type": "text is needed",
         "list_type": "a list is needed",
         "dict_type": "a map is needed",

@@ -40,6 +40,7 @@ from pytest_redline.grid import (
 from pytest_redline.grid_schema import ColumnsModel, CorrectModel, CostModel, EngineModel, GridModel, OutcomesModel
 from pytest_redline.labels import label_of, label_problem
 from pytest_redline.serving_file import match_serving_file
+from pytest_redline.spending_rules import check_deploy_only, stopping_of
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 DEFAULT_DELTA = 0.1  # the paper's
@@ -84,7 +85,7 @@ class Rules:
             if isinstance(label, str) and label not in labels and not self.is_tainted(("configurations",)):
                 self.complain((key,), _no_such_label(label, labels))
 
-    def build(self, model: GridModel, given: Budgets) -> Grid | None:
+    def build(self, model: GridModel, given: Budgets, deploy_only: bool = False) -> Grid | None:
         """Model to grid; None when there are problems."""
         configurations = self.configurations(model)
         self.check_labels(self.complaints.located.data)
@@ -103,6 +104,9 @@ class Rules:
             self.complain(("prompts", "slice"), "goes with no `sample`, which is another draw; remove one of the two")
         if model.prompts and model.prompts.slice and model.clusters:
             self.complain(("prompts", "slice"), "would cut clusters apart; make a pool of one prompt of each cluster")
+        stopping = stopping_of(model, source, self.complaints)
+        if deploy_only:
+            check_deploy_only(model, configurations, source, cost, self.complaints)
         if model.groups and "all" in model.groups.alpha:
             self.complain(("groups", "alpha", "all"), "stands for all prompts together; rename the group")
         for key, named in (("groups", model.groups), ("clusters", model.clusters)):
@@ -148,6 +152,8 @@ class Rules:
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,
             risks=self.risks,
+            stopping=stopping,
+            deploy_only=deploy_only,
             notes=tuple(notes),
             sha256=hashlib.sha256(self.complaints.content).hexdigest(),
         )

@@ -21,6 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pytest_redline.spending import EARLY, EVERY
+
 NAME_PATTERN = r"^\w[\w.-]*$"
 Probability = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
@@ -296,6 +298,32 @@ class RiskModel(_Closed):
     )
 
 
+class LooksModel(_Closed):
+    """Looks at the outcomes at sizes fixed before the data."""
+
+    at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2)] = Field(
+        description="Numbers of prompts, rising; the last is all of them."
+    )
+    early: Probability = Field(EARLY, description="Share of the level for all looks but the last, equally.")
+
+
+class StoppingModel(_Closed):
+    """When a configuration is not served further; verdicts are those of the full run. For a source that serves."""
+
+    curtail: bool = Field(True, description="Stop a candidate that can no longer be certified.")
+    looks: (
+        Annotated[
+            Annotated[Annotated[int, Field(ge=2, le=1000)], Tag("<short>")] | Annotated[LooksModel, Tag("<map>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(None, description="Stop a candidate that is certified at a look: so many at equal distances, or where.")
+    candidates: Literal["everywhere", "where_reference_right"] = Field(
+        "everywhere", description="Prompts that candidates are served; gained and net accuracy need everywhere."
+    )
+    every: Annotated[int, Field(ge=1)] = Field(EVERY, description="Prompts between two decisions.")
+
+
 class GridModel(_Closed):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
@@ -333,6 +361,9 @@ class GridModel(_Closed):
     mix: MixModel | None = None
     risks: dict[str, RiskModel] = Field(
         default_factory=dict, description="Further risks by name, such as format or latency; all of them must hold."
+    )
+    stopping: StoppingModel | None = Field(
+        None, description="Serve less than everything, with the verdicts of a full run; for a source that serves."
     )
 
 

@@ -103,7 +103,12 @@ class GridFile(pytest.File):
         from pytest_redline.certificate import to_bytes
 
         certificate = self.certificate()
-        payload: dict[str, Any] = {"path": str(self.path), "label": label, "digest": certificate.digest}
+        payload: dict[str, Any] = {
+            "path": str(self.path),
+            "label": label,
+            "digest": certificate.digest,
+            "verdict": certificate.row(label).verdict,
+        }
         if not self._sent:
             self._sent = True
             payload["certificate"] = to_bytes(certificate).decode("ascii")
@@ -140,7 +145,7 @@ class CandidateItem(pytest.Item):
             ("redline.verdict", row.verdict),
             ("redline.k", row.k),
             ("redline.n", row.n),
-            ("redline.p", row.p),
+            ("redline.p", "unknown" if row.p is None else row.p),
             ("redline.bound", row.risk_upper_simultaneous),
             ("redline.gain", "unknown" if row.gain is None else row.gain),
             ("redline.required", row.required),
@@ -178,6 +183,7 @@ class CandidateItem(pytest.Item):
         setattr(report, REPORT_KEY, self.parent.payload(self.configuration.label))
         report.user_properties = list(self.user_properties)
         row = self.row
+        needless = row.verdict == "not needed"
         if row.certified:
             report.outcome, report.longrepr = "passed", None
         elif row.required:
@@ -185,7 +191,7 @@ class CandidateItem(pytest.Item):
             report.longrepr = self.shortfall()
         else:
             report.outcome, report.longrepr = "skipped", None
-            report.wasxfail = f"not certified: {row.verdict}"  # shown after "NOT REQUIRED"
+            report.wasxfail = row.verdict if needless else f"not certified: {row.verdict}"  # after "NOT REQUIRED"
         if row.certified or row.required:
             report.__dict__.pop("wasxfail", None)
 

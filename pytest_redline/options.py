@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("alpha", "delta")
 _TEXTS = ("report", "device", "store")
+_FLAGS = ("partial", "deploy_only")
 _STORE = ".redline/store.sqlite"
 
 
@@ -45,6 +46,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="judge only the selected candidates; writes no certificate",
     )
     group.addoption(
+        "--redline-deploy-only",
+        action="store_true",
+        default=None,
+        help="serve only what decides which configuration to deploy, by declared costs, fastest first",
+    )
+    group.addoption(
         "--redline-device", metavar="DEVICE", help="device of the engine: auto, cpu, cuda; wins over the grid file"
     )
     group.addoption(
@@ -68,6 +75,7 @@ class Options:
     ini_delta: float | None
     report: Path | None
     partial: bool
+    deploy_only: bool
     device: str | None
     store: Path
     given: tuple[str, ...]  # options of the command line, as typed
@@ -81,7 +89,7 @@ class Options:
         pytest.UsageError
             An ini key is not a probability.
         """
-        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, *_TEXTS, "partial")}
+        given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, *_TEXTS, *_FLAGS)}
         for name in _TEXTS:
             if given[name] is not None and not str(given[name]).strip():
                 raise pytest.UsageError(f"--redline-{name}: found nothing; name one or leave the option out")
@@ -92,16 +100,24 @@ class Options:
             ini_delta=_ini(config, "redline_delta"),
             report=_path(config, "report"),
             partial=bool(given["partial"]),
+            deploy_only=bool(given["deploy_only"]),
             device=given["device"],
             store=_path(config, "store") or config.rootpath / _STORE,
-            given=tuple(f"--redline-{name}" for name, value in given.items() if value is not None),
+            given=tuple(f"--redline-{name.replace('_', '-')}" for name, value in given.items() if value is not None),
         )
 
     def load(self, path: Path) -> Grid:
         """Read a grid file under these options; raises ``GridError``."""
         from pytest_redline.grid_file import load_grid
 
-        return load_grid(path, alpha=self.alpha, delta=self.delta, ini_alpha=self.ini_alpha, ini_delta=self.ini_delta)
+        return load_grid(
+            path,
+            alpha=self.alpha,
+            delta=self.delta,
+            ini_alpha=self.ini_alpha,
+            ini_delta=self.ini_delta,
+            deploy_only=self.deploy_only,
+        )
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:

@@ -41,6 +41,11 @@ class Outcomes:
     scores
         ``[m, n]`` from 0 to 1: how right the configuration was, where a verdict is a score or a mean over repeats;
         ``correct`` is then where it is 1.
+    known
+        ``[m, n]`` bool: was the prompt served with the configuration; None where all were. Where it was not,
+        ``correct`` is False, and measures and hashes are 0.
+    order
+        Positions of the prompts in the random order in which they were served, or None where nothing depends on it.
     """
 
     configurations: tuple[str, ...]
@@ -51,11 +56,13 @@ class Outcomes:
     outputs: NDArray[np.uint64] | None = None
     clusters: tuple[str, ...] | None = None
     scores: NDArray[np.float64] | None = None
+    known: NDArray[np.bool_] | None = None
+    order: tuple[int, ...] | None = None
 
     def violated(self, reference: int) -> NDArray[np.bool_]:
-        """Return ``[m, n]`` bool: the reference is right on the prompt and the configuration wrong."""
+        """Return ``[m, n]`` bool: the reference is known to be right on the prompt and the configuration wrong."""
         result: NDArray[np.bool_] = self.correct[reference] & ~self.correct
-        return result
+        return result if self.known is None else result & self.known
 
     @property
     def rightness(self) -> NDArray[np.float64]:
@@ -68,10 +75,11 @@ def unknown(
     prompts: tuple[str, ...],
     groups: tuple[str, ...] | None,
     clusters: tuple[str, ...] | None,
+    order: tuple[int, ...] | None = None,
 ) -> Outcomes:
     """Stand in for outcomes that do not exist yet, for what depends on the prompts only."""
     nothing = np.zeros((len(configurations), len(prompts)), dtype=np.bool_)
-    return Outcomes(configurations, prompts, nothing, groups=groups, clusters=clusters)
+    return Outcomes(configurations, prompts, nothing, groups=groups, clusters=clusters, order=order)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ def pack(outcomes: Outcomes) -> PackedOutcomes:
         scores=None
         if outcomes.scores is None
         else {label: _numbers(row) for label, row in zip(labels, outcomes.scores, strict=True)},
+        known=None
+        if outcomes.known is None
+        else {label: _coded(np.packbits(row).tobytes()) for label, row in zip(labels, outcomes.known, strict=True)},
+        order=None if outcomes.order is None else _numbers(np.array(outcomes.order)),
     )
 
 
@@ -84,12 +88,17 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
         )
         if scores is not None and ((scores > 1).any() or not np.array_equal(scores == 1, np.stack(rows))):
             raise ValueError("scores that are over 1, or not 1 where a verdict is right")
+        known = None if packed.known is None else np.stack([_bits(packed.known[label], n) for label in labels])
+        order = None if packed.order is None else tuple(_array(packed.order, n).astype(np.int64).tolist())
+        if order is not None and sorted(order) != list(range(n)):
+            raise ValueError("the order is not one of the prompts")
         expected = set(labels)
         for name, keys in (
             ("correct", set(packed.correct)),
             *((name, set(values)) for name, values in packed.measures.items()),
             *([("outputs", set(packed.outputs))] if packed.outputs is not None else []),
             *([("scores", set(packed.scores))] if packed.scores is not None else []),
+            *([("known", set(packed.known))] if packed.known is not None else []),
         ):
             if keys != expected:
                 raise ValueError(f"{name} has other labels than the configurations")
@@ -104,6 +113,8 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
         outputs,
         clusters=None if clusters is None else tuple(clusters),
         scores=scores,
+        known=known,
+        order=order,
     )
 
 

@@ -150,6 +150,8 @@ class Session:
             return "passed", ".", ("CERTIFIED", {"green": True})
         if report.failed:
             return "failed", "F", ("NOT CERTIFIED", {"red": True})
+        if report.skipped and getattr(report, REPORT_KEY)["verdict"] == "not needed":
+            return "not needed", "u", ("NOT NEEDED", {"yellow": True})
         if report.skipped:
             return "not required", "n", ("NOT REQUIRED", {"yellow": True})
         return None

@@ -17,6 +17,7 @@ from pytest_redline.certificate_schema import (
     StatedConfiguration,
     StatedDesign,
     StatedGroups,
+    StatedLooks,
     StatedLoss,
     StatedMix,
     StatedRisk,
@@ -27,6 +28,7 @@ from pytest_redline.claims import Design, Risk
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
+from pytest_redline.partial import looks_of
 
 
 def state(
@@ -66,6 +68,7 @@ def state(
         )
         if grid.clusters and outcomes.clusters
         else None,
+        looks=_looks(grid, outcomes),
     )
     return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 
@@ -92,6 +95,16 @@ def _design(grid: Grid, outcomes: Outcomes) -> StatedDesign | None:
     if sizes == {}:
         raise OutcomesError("population.design: stratified, but no prompt has a group; name the column of the strata")
     return StatedDesign(kind=design.kind, pool=design.pool, sizes=sizes)
+
+
+def _looks(grid: Grid, outcomes: Outcomes) -> StatedLooks | None:
+    if grid.stopping is None or grid.stopping.looks is None or outcomes.order is None:
+        return None
+    return StatedLooks(
+        sizes=list(looks_of(grid, len(outcomes.prompts)).sizes),
+        early=grid.stopping.looks.early,
+        order=sha256_of([outcomes.prompts[place] for place in outcomes.order]),
+    )
 
 
 def promise(statement: Statement, reuse: Reuse | None = None) -> str:

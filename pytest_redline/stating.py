@@ -71,7 +71,7 @@ def _served(
         with Store(store) as opened:
             unseen = not opened.were_asked(prompts.texts)
     content = sha256_of([prompts.texts, prompts.answers])
-    asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters)
+    asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters, prompts.order)
     statement = state(grid, asked, content, checkpoint_hashes(grid, source))
     return prompts.ids, statement, unseen
 

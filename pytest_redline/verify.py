@@ -41,6 +41,7 @@ from pytest_redline.labels import label_problem
 from pytest_redline.outcomes import Outcomes, natural_key
 from pytest_redline.packing import unpack
 from pytest_redline.paths import display
+from pytest_redline.spending import DeclaredLooks, Stopping
 from pytest_redline.text import on_one_line, spelled
 
 _RESAMPLED = ("net_accuracy_interval", "gain_interval")
@@ -213,12 +214,27 @@ def _grid(certificate: Certificate) -> Grid:
         drawn=Drawn(**part.model_dump()) if part else None,
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
+        stopping=_stopping(certificate),
+        deploy_only=certificate.spent is not None and certificate.spent.deploy_only,
         grader=statement.grader,
         risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
         design=Design(design.kind, design.pool) if design else None,
         mix=Mix(statement.mix.shares) if statement.mix else None,
         loss=JointLoss(**statement.loss.model_dump()) if statement.loss else None,
         clusters=Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
+    )
+
+
+def _stopping(certificate: Certificate) -> Stopping | None:
+    """The rules by which a certificate says that not everything was served."""
+    spent, looks = certificate.spent, certificate.statement.looks
+    if spent is None:
+        return None
+    return Stopping(
+        spent.curtail,
+        DeclaredLooks(tuple(looks.sizes), early=looks.early) if looks else None,
+        spent.candidates == "where_reference_right",
+        spent.every,
     )
 
 

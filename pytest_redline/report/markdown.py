@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_redline.certificate_schema import Certificate, GroupResult, RiskResult
+from pytest_redline.certificate_schema import Certificate, Frontier, GroupResult, RiskResult
 from pytest_redline.packing import unpack
 from pytest_redline.report import words
 from pytest_redline.text import spelled
@@ -56,15 +56,17 @@ def _heading(certificate: Certificate) -> str:
         f"alpha {certificate.alpha:g}, delta {certificate.delta:g}, {certificate.n:,} prompts, "
         f"{certificate.m}{words.counted_too(certificate)} configurations, reference `{certificate.reference}`"
     )
-    shared = f"\n\n{words.sharing(certificate)}" if certificate.sharing else ""
+    texts = (words.sharing(certificate), words.spent(certificate), words.shared_costs(certificate))
+    shared = "".join(f"\n\n{text}" for text in texts if text)
     return f"## Redline {certificate.name}: {status}\n\n{words.decision(certificate)}\n\n{settings}{shared}"
 
 
 def _table(certificate: Certificate) -> str:
     cost = f" {_code(certificate.cost.name)} |" if certificate.cost else ""
+    served, served_rule = (" served |", "---:|") if certificate.spent else ("", "")
     lines = [
-        f"| | configuration |{cost} gain | k/n | risk | risk at most | p | net points | gained | verdict |",
-        "|---|---|" + ("---:|" if cost else "") + "---:|---:|---:|---:|---:|---:|---:|---|",
+        f"| | configuration |{cost} gain | k/n | risk | risk at most | p | net points | gained |{served} verdict |",
+        "|---|---|" + ("---:|" if cost else "") + "---:|---:|---:|---:|---:|---:|---:|" + served_rule + "---|",
     ]
     for row in certificate.configurations:
         marks = ("fastest certified " if row.label == certificate.deployed else "") + (
@@ -74,9 +76,10 @@ def _table(certificate: Certificate) -> str:
         gain = words.NONE if row.verdict == "reference" else words.gain(row.gain)
         lines.append(
             f"| {marks.strip()} | `{row.label}` |{shown_cost} {gain}{words.interval(row.gain_interval, 100)} | "
-            f"{words.share(row.k, row.n)} | {row.joint_risk:.4f} | {words.upper(row.risk_upper_simultaneous)} | "
-            f"{words.p_value(row.p)} | {words.points(row.net_accuracy)}{words.interval(row.net_accuracy_interval)} | "
-            f"{row.gained} | {words.verdict(row)} |"
+            f"{words.share(row.k, row.n, row.unknown)} | {words.measured(row.joint_risk, 4)} | "
+            f"{words.upper(row.risk_upper_simultaneous)} | {words.p_value(row.p)} | "
+            f"{words.points(row.net_accuracy)}{words.interval(row.net_accuracy_interval)} | "
+            f"{_count(row.gained)} |{_served(certificate, row.label)} {words.verdict(row)} |"
         )
     return "\n".join(lines)
 
@@ -94,7 +97,8 @@ def _sections(certificate: Certificate) -> list[str]:
         sections.append(f"### `{label}` is not certified\n\n```\n{text}\n```")
     sections += [_risk(certificate, risk) for risk in certificate.risks]
     sections += [_group(certificate, group) for group in certificate.groups]
-    sections.append(_frontier(certificate))
+    if certificate.frontier:
+        sections.append(_frontier(certificate.frontier))
     if certificate.warnings:
         sections.append("### Warnings\n\n" + "\n".join(f"- {spelled(warning)}" for warning in certificate.warnings))
     return sections
@@ -129,17 +133,26 @@ def _group(certificate: Certificate, group: GroupResult) -> str:
         gain = words.NONE if row.label == certificate.reference else words.gain(row.gain)
         lines.append(
             f"| `{row.label}` | {gain}{words.interval(row.gain_interval, 100)} | "
-            f"{words.share(row.k, group.n)} | {row.joint_risk:.3f} | {p} | {words.points(row.net_accuracy)}"
-            f"{words.interval(row.net_accuracy_interval)} | {row.gained} |"
+            f"{words.share(row.k, group.n, row.unknown)} | {words.measured(row.joint_risk)} | {p} | "
+            f"{words.points(row.net_accuracy)}{words.interval(row.net_accuracy_interval)} | {_count(row.gained)} |"
         )
     return "\n".join(lines)
 
 
-def _frontier(certificate: Certificate) -> str:
+def _count(number: int | None) -> str:
+    return words.NONE if number is None else str(number)
+
+
+def _served(certificate: Certificate, label: str) -> str:
+    """Cell of the prompts that a configuration was served; empty where all were to be served all."""
+    return f" {certificate.spent.by_configuration[label]:,} |" if certificate.spent else ""
+
+
+def _frontier(frontier: Frontier) -> str:
     """Stretches of alpha with the same deployment."""
     lines = ["<details><summary>What other budgets would have deployed (a description)</summary>", ""]
-    lines += [certificate.frontier.note, "", "| alpha | deployed |", "|---|---|"]
-    rows = certificate.frontier.rows
+    lines += [frontier.note, "", "| alpha | deployed |", "|---|---|"]
+    rows = frontier.rows
     start = 0
     for index, row in enumerate(rows):
         if index + 1 == len(rows) or rows[index + 1].deployed != row.deployed:
@@ -147,7 +160,7 @@ def _frontier(certificate: Certificate) -> str:
             span = f"{first:.2f}" if start == index else f"{first:.2f} to {row.alpha:.2f}"
             lines.append(f"| {span} | `{row.deployed}` |")
             start = index + 1
-    smallest = certificate.frontier.alpha_min
+    smallest = frontier.alpha_min
     if smallest is not None:
         lines += [
             "",

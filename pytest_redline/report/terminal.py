@@ -15,7 +15,14 @@ from pytest_redline.report import words
 from pytest_redline.text import spelled
 
 _MOST_ROWS = 60
-_STYLES = {"reference": "bold", "certified": "green", "inert": "yellow", "undecided": "yellow", "breach": "red"}
+_STYLES = {
+    "reference": "bold",
+    "certified": "green",
+    "inert": "yellow",
+    "undecided": "yellow",
+    "breach": "red",
+    "not needed": "dim",
+}
 
 
 class Column(NamedTuple):
@@ -69,12 +76,17 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     if any(row.label == certificate.deployed or row.required for row in rows):
         marks = "   ! over what this budget allows" if certificate.risks else ""
         console.print(Text(f"> fastest certified   * required{marks}", style="dim"))
+    if any(row.unknown for row in rows):
+        console.print(Text("k+ at least k: not every loss is known", style="dim"))
     passed = not certificate.failing
     console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
         console.print(line)
     if certificate.sharing:
         console.print(words.sharing(certificate))
+    for text in (words.spent(certificate), words.shared_costs(certificate)):
+        if text:
+            console.print(text)
     console.print(Text(f"Promise: {spelled(certificate.promise)}"))
     for warning in certificate.warnings:
         console.print(Text(f"Warning: {spelled(warning)}", style="yellow"))
@@ -111,7 +123,7 @@ def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> l
     return [
         *columns,
         Column("net", [words.points(row.net_accuracy) for row in rows], True, 3),
-        Column("k/n", [words.share(row.k, row.n) + _mark(certificate, row, "all") for row in rows], True),
+        Column("k/n", [words.share(row.k, row.n, row.unknown) + _mark(certificate, row, "all") for row in rows], True),
         *(
             Column(
                 risk.name,
@@ -122,7 +134,10 @@ def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> l
             for risk in certificate.risks
         ),
         Column(
-            "risk", [f"{row.joint_risk:.3f}" for row in rows], True, 4 if certificate.statement.test == "exact" else 0
+            "risk",
+            [words.measured(row.joint_risk) for row in rows],
+            True,
+            4 if certificate.statement.test == "exact" else 0,
         ),
         Column("p", [words.p_value(row.p) for row in rows], True),
         Column("verdict", [words.verdict(row) for row in rows], False),
@@ -179,11 +194,11 @@ def _details(certificate: Certificate) -> list[Text]:
     ]
     for group in certificate.groups:
         part = next(each for each in group.configurations if each.label == row.label)
-        budget = "" if group.alpha is None else f", budget {group.alpha:g}, p {words.p_value(part.p or 0.0)}"
+        budget = "" if group.alpha is None else f", budget {group.alpha:g}, p {words.p_value(part.p)}"
         lines.append(
             Text(
-                f"{row.label} in group {spelled(group.name)}: {words.share(part.k, group.n)} = "
-                f"{part.joint_risk:.3f}{budget}, net {words.points(part.net_accuracy)} points"
+                f"{row.label} in group {spelled(group.name)}: {words.share(part.k, group.n, part.unknown)} = "
+                f"{words.measured(part.joint_risk)}{budget}, net {words.points(part.net_accuracy)} points"
             )
         )
     return lines

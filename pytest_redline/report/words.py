@@ -11,12 +11,14 @@ NONE = "-"
 _MOST_NAMED = 8
 
 
-def p_value(p: float) -> str:
+def p_value(p: float | None) -> str:
     """Print a p-value as the paper does: three decimals, or one significant digit below 0.001.
 
     >>> p_value(0.00126), p_value(2.5e-14), p_value(0.0004), p_value(0.0)
     ('0.001', '3e-14', '4e-4', '<1e-300')
     """
+    if p is None:
+        return NONE
     if p < 1e-300:
         return "<1e-300"
     if p >= 1e-3:
@@ -54,9 +56,14 @@ def lower(bound: float) -> str:
     return f"{math.floor(bound * 10_000 + 1e-9) / 10_000:.4f}"
 
 
-def points(value: float) -> str:
+def points(value: float | None) -> str:
     """Print a change of accuracy in percentage points, signed."""
-    return f"{value:+.1f}"
+    return NONE if value is None else f"{value:+.1f}"
+
+
+def measured(value: float | None, digits: int = 3) -> str:
+    """Print a measured risk."""
+    return NONE if value is None else f"{value:.{digits}f}"
 
 
 def interval(bounds: tuple[float, float] | None, scale: float = 1.0) -> str:
@@ -86,9 +93,13 @@ def risk_counts(risk: RiskResult, label: str) -> str:
     return share(row.k, risk.n) if risk.test == "exact" else f"{row.risk:.4f}"
 
 
-def share(k: int, n: int) -> str:
-    """Print a count over its total."""
-    return f"{k}/{n}"
+def share(k: int, n: int, unknown: int = 0) -> str:
+    """Print a count over its total; with a plus where more may be among what is not known.
+
+    >>> share(73, 1012), share(5, 512, unknown=300)
+    ('73/1012', '5+/512')
+    """
+    return f"{k}{'+' if unknown else ''}/{n}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -133,10 +144,13 @@ def decision(certificate: Certificate) -> str:
     elif certificate.deployed == certificate.reference:
         sentences.append(f"Deploy the reference {certificate.reference}: no faster configuration is certified.")
     else:
-        sentences.append(
-            f"Deploy {deployed.label}: {speedup(certificate, deployed)}, net accuracy "
-            f"{points(deployed.net_accuracy)} points{interval(deployed.net_accuracy_interval)}."
+        net = (
+            "net accuracy not known"
+            if deployed.net_accuracy is None
+            else f"net accuracy {points(deployed.net_accuracy)} points{interval(deployed.net_accuracy_interval)}"
         )
+        said = [text for text in (speedup(certificate, deployed), net) if text]
+        sentences.append(f"Deploy {deployed.label}: {', '.join(said)}.")
     if certificate.serving is not None and certificate.serving not in certificate.failing:
         serving = certificate.row(certificate.serving)
         state = "the reference" if serving.verdict == "reference" else "certified"
@@ -164,6 +178,37 @@ def counted_too(certificate: Certificate) -> str:
     return "" if reuse is None or reuse.counted == certificate.m else f" of {reuse.counted:,} counted"
 
 
+def spent(certificate: Certificate) -> str:
+    """Say what share of the generations was served, and why not all; empty where all were to be."""
+    counts = certificate.spent
+    if counts is None:
+        return ""
+    looks = certificate.statement.looks
+    rules = [
+        "only what decides the deployment" if counts.deploy_only else "",
+        "candidates that can no longer pass stop" if counts.curtail else "",
+        f"{len(looks.sizes)} looks" if looks else "",
+        "candidates only where the reference is right"
+        if counts.candidates == "where_reference_right" and not counts.deploy_only
+        else "",
+    ]
+    return (
+        f"Served {counts.generations_run:,} of {counted(counts.generations_full, 'generation')} "
+        f"({100 * counts.share:.0f} %): {'; '.join(rule for rule in rules if rule)}."
+    )
+
+
+def shared_costs(certificate: Certificate) -> str:
+    """Say on which prompts costs are compared; empty where on all, or where costs are declared."""
+    counts, cost = certificate.spent, certificate.cost
+    if counts is None or cost is None or cost.declared or counts.cost_prompts == certificate.n:
+        return ""
+    return (
+        f"Costs are compared on the {counted(counts.cost_prompts, 'prompt')} that {certificate.reference} and every "
+        "certified configuration were served."
+    )
+
+
 def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Key-by-key difference of a configuration from the reference, one text per knob.
 
@@ -180,7 +225,8 @@ def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[st
 def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Say what a configuration that is not certified shows, and what would certify it; one text per line."""
     needed = row.needed
-    assert needed is not None
+    if needed is None:
+        return _stopped(certificate, row)
     over = failed(row)
     drop = certificate.statement.loss is not None and certificate.statement.loss.kind == "drop"
     violated = "lower in score" if drop else "violated"
@@ -191,9 +237,9 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     lines = [
         f"{row.verdict}: {heads[0]}",
         *(f"  {head}" for head in heads[1:]),
-        f"  mean drop below {certificate.reference}: {row.joint_risk:.4f}"
+        f"  mean drop below {certificate.reference}: {measured(row.joint_risk, 4)}"
         if drop
-        else f"  right with {certificate.reference} and wrong with {row.label}: risk {row.joint_risk:.4f}",
+        else f"  right with {certificate.reference} and wrong with {row.label}: risk {measured(row.joint_risk, 4)}",
         f"  one-sided bounds over the grid: {lower(row.risk_lower_simultaneous)} and "
         f"{upper(row.risk_upper_simultaneous)}",
         f"  {certificate.statement.test} p = {p_over(row.p, needed.level)}; Holm allows {needed.level:.3g} here",
@@ -202,8 +248,8 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
         part = next(each for each in group.configurations if each.label == row.label)
         if group.alpha is not None and part.p is not None and part.p > needed.level:
             lines.append(
-                f"  group {spelled(group.name)}: {share(part.k, group.n)} = {part.joint_risk:.4f} against its budget "
-                f"{group.alpha:g}, p = {p_over(part.p, needed.level)}"
+                f"  group {spelled(group.name)}: {share(part.k, group.n)} = {measured(part.joint_risk, 4)} against "
+                f"its budget {group.alpha:g}, p = {p_over(part.p, needed.level)}"
             )
     for risk in risks:
         own = next(each for each in risk.configurations if each.label == row.label)
@@ -239,7 +285,21 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     return lines
 
 
-def p_over(p: float, level: float) -> str:
+def _stopped(certificate: Certificate, row: ConfigurationResult) -> list[str]:
+    """Say why a configuration was not served to the end."""
+    if row.verdict == "not needed":
+        return [f"not needed: {row.unknown:,} of {row.n:,} losses are not known, and no verdict depended on them"]
+    served = certificate.spent.by_configuration[row.label] if certificate.spent else row.n
+    return [
+        f"{row.verdict}: at least {row.k:,} of {counted(row.n, 'prompt')} violated, alpha {certificate.alpha:g}",
+        f"  right with {certificate.reference} and wrong with {row.label}",
+        f"  stopped after {counted(served, 'generation')}: it can no longer be certified, whatever the others are",
+        f"  one-sided lower bound over the grid: {lower(row.risk_lower_simultaneous)}",
+        f"  exact p is {p_value(row.p)} or more",
+    ]
+
+
+def p_over(p: float | None, level: float) -> str:
     """Print a p-value that exceeds a level with as many digits as it takes to see that.
 
     >>> p_over(0.1003, 0.1), p_over(0.5, 0.1)
@@ -247,7 +307,7 @@ def p_over(p: float, level: float) -> str:
     """
     text = p_value(p)
     for digits in range(4, 17):
-        if "<" not in text and float(text) > level:
+        if p is None or ("<" not in text and float(text) > level):
             break
         text = f"{p:.{digits}f}"
     return text

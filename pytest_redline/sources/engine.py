@@ -1,8 +1,8 @@
 """Outcomes served by the bundled engine: the only bridge from the gate to ``redline_engine``.
 
 Every configuration of a grid decodes the same prompts, and those with one checkpoint decode together, so that each
-distinct decode state costs one forward. Generations go to the store as they finish; what is there already is not
-served again.
+distinct decode state costs one forward. What is asked for, all at once or in parts as verdicts become final, the
+schedule says (``schedule.py``). Generations go to the store as they finish; what is there already is not served again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import Prompts
+from pytest_redline.schedule import Schedule
+from pytest_redline.sources.book import Book
 from pytest_redline.sources.checkpoints import checkpoint_directory, checkpoint_hashes, hash_files
 from pytest_redline.sources.tokenizing import Tokenizing
-from pytest_redline.sources.values import output_hash
+from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Generation, Store, key_of
 
 if TYPE_CHECKING:
@@ -37,15 +39,12 @@ if TYPE_CHECKING:
     from redline_engine.models.sdar import SdarModel
 
 _SECONDS_BETWEEN_WRITES = 0.5
-_MOST_LOST = 0.01  # share of prompts that a configuration may fail on before it counts as not served
-_ERROR = "error"
-_ENDED = ("stop", "stop_string")  # finish reasons of a reply that ended by itself, before any limit
 
 
 class Served(NamedTuple):
     """What serving gave.
 
-    ``forwards_run`` counts the forwards that it took to serve these generations together, None where they were served
+    ``forwards_run`` counts the forwards that it took to serve these generations in one run, None where they were served
     in several goes or with others; ``forwards_charged`` counts those that each would have needed alone. ``checkpoints``
     maps what the grid names to a hash of the files; ``weights`` says what share of each model's bytes is kept at which
     precision.
@@ -82,6 +81,7 @@ def serve(
     generate: bool,
     progress: Progress,
     before: Callable[[Mapping[str, str]], None] = lambda checkpoints: None,
+    judged_by: Callable[[Mapping[str, str]], Family] = lambda checkpoints: HOLM,
 ) -> Served:
     """Serve the prompts with every configuration of a grid.
 
@@ -93,6 +93,8 @@ def serve(
         Serve what the store lacks; otherwise lacking anything is an error.
     before
         Called before anything is served, with the hashes of the checkpoints.
+    judged_by
+        Says, with the same hashes, how delta is shared: it decides when a verdict is final.
 
     Raises
     ------
@@ -108,24 +110,41 @@ def serve(
     used = _device(device or source.device)
     checkpoints: dict[str, str] = {}
     families = _families(grid, source, prompts, used, checkpoints)
-    run = key_of({"keys": sorted(key for family in families for keys in family.keys for key in keys)})
     progress.start(grid.labels, grid.reference, len(prompts.ids))
-    book = _Book(grid, prompts, grader, progress)
-    for family in families:
-        book.take(family, store.read([key for keys in family.keys for key in keys]))
-    lacking = sum(len(places) for family in families for places in book.missing(family).values())
-    if lacking and not generate:
-        raise OutcomesError(
-            f"{grid.name}: {lacking:,} of {grid.m * len(prompts.ids):,} generations were never served; run its tests"
-        )
-    before(checkpoints)
-    forwards = 0
-    for family in families:
-        if missing := book.missing(family):
-            forwards += _generate(family, missing, prompts, source.batch_size, book, store, progress)
-    if lacking == grid.m * len(prompts.ids):
-        store.write_forwards(run, forwards)
+    book = Book(grid, prompts, grader, progress)
+    schedule = Schedule(grid, prompts.ids, prompts.groups, prompts.order, judged_by(checkpoints))
+    stored = [store.read([key for keys in family.keys for key in keys]) for family in families]
+    kitchen = _Kitchen(source.batch_size, store, progress)
+    begun = False
+    while (asked := schedule.next(book.correct, book.asked)).any() or not begun:
+        book.asked |= asked
+        for family, known in zip(families, stored, strict=True):
+            book.take(family.rows, family.keys, known)
+        if not generate and (lacking := int((book.asked & ~book.there).sum())):
+            raise OutcomesError(
+                f"{grid.name}: {lacking:,} of {int(book.asked.sum()):,} generations were never served; run its tests"
+            )
+        if not begun:
+            before(checkpoints)
+            begun = True
+        for family in families:
+            if missing := book.missing(family.rows):
+                _generate(family, missing, prompts, book, kitchen)
+                if not grid.spends_less:
+                    kitchen.free(family)
     outcomes, warnings = book.outcomes()
+    run = key_of(
+        {
+            "keys": sorted(
+                keys[prompt]
+                for family in families
+                for row, keys in zip(family.rows, family.keys, strict=True)
+                for prompt in np.flatnonzero(book.asked[row])
+            )
+        }
+    )
+    if 0 < kitchen.served == book.asked.sum():
+        store.write_forwards(run, kitchen.forwards)
     return Served(
         outcomes,
         store.forwards_run(run),
@@ -206,122 +225,50 @@ def _families(
     return list(families.values())
 
 
-class _Book:
-    """Generations and verdicts as they become known."""
+class _Kitchen:
+    """The models of a run, loaded when first needed, and what was served with them."""
 
-    def __init__(self, grid: Grid, prompts: Prompts, grader: Grader, progress: Progress) -> None:
-        self.grid, self.prompts, self.grader, self.progress = grid, prompts, grader, progress
-        self.found: list[list[Generation | None]] = [[None] * len(prompts.ids) for _ in grid.configurations]
-        self.correct = np.zeros((grid.m, len(prompts.ids)), dtype=np.bool_)
-        self.verdicts: dict[tuple[str, int], bool] = {}  # equal texts have equal verdicts
+    def __init__(self, batch_size: int, store: Store, progress: Progress) -> None:
+        self.batch_size, self.store, self.progress = batch_size, store, progress
+        self.served = self.forwards = 0
+        self._loaded: dict[ModelSpec, tuple[Engine, dict[str, list[int]]]] = {}
 
-    def take(self, family: _Family, known: Mapping[str, Generation]) -> None:
-        """Enter what the store holds."""
-        for row, keys in zip(family.rows, family.keys, strict=True):
-            for prompt, key in enumerate(keys):
-                if key in known:
-                    self.enter(row, prompt, known[key])
+    def engine(self, family: _Family, prompts: Prompts) -> tuple[Engine, dict[str, list[int]]]:
+        """Engine of a family, and the tokens of all prompts by id.
 
-    def enter(self, row: int, prompt: int, generation: Generation) -> None:
-        """Enter and grade one generation."""
-        self.found[row][prompt] = generation
-        reference = self.grid.configurations[row].label == self.grid.reference
-        if generation.finish_reason == _ERROR:
-            right = reference  # a lost answer counts against the candidate
-        else:
-            asked = (generation.text, prompt)
-            if asked not in self.verdicts:
-                self.verdicts[asked] = self.grader.right(generation.text, self.prompts.answers[prompt])
-            right = self.verdicts[asked]
-        self.correct[row, prompt] = right
-        self.progress.generation(self.grid.configurations[row].label, prompt, right, generation)
+        Raises
+        ------
+        OutcomesError
+            The checkpoint or a prompt cannot be read, or the checkpoint's files are not those that were hashed.
+        """
+        from redline_engine.engine import Engine
 
-    def missing(self, family: _Family) -> dict[int, list[int]]:
-        """Prompts that lack a generation, in serving order, with the family's configurations that they lack."""
-        lacking = {
-            prompt: [place for place, row in enumerate(family.rows) if self.found[row][prompt] is None]
-            for prompt in self.prompts.order
-        }
-        return {prompt: places for prompt, places in lacking.items() if places}
-
-    def outcomes(self) -> tuple[Outcomes, list[str]]:
-        """Outcomes of the whole grid, and what must be said about them."""
-        n = len(self.prompts.ids)
-        problems, warnings = [], []
-        complete: list[list[Generation]] = []
-        for configuration, row in zip(self.grid.configurations, self.found, strict=True):
-            done = [each for each in row if each is not None]
-            assert len(done) == n, "every prompt was served"
-            lost = [self.prompts.ids[place] for place, each in enumerate(done) if each.finish_reason == _ERROR]
-            if len(lost) > _MOST_LOST * n:
-                problems.append(
-                    f"{configuration.label}: no usable answer on {len(lost):,} of {n:,} prompts (first {lost[0]}), "
-                    f"over {100 * _MOST_LOST:g} %; the model's answers there are NaN or infinite"
+        if family.spec not in self._loaded:
+            tokenizing = Tokenizing(Path(family.loaded.checkpoint), family.spec.template)
+            tokens = tokenizing.encode_all(dict(zip(prompts.ids, prompts.texts, strict=True)))
+            model = _load(family, min(self.batch_size, len(tokens)), max(map(len, tokens.values())))
+            self._loaded[family.spec] = Engine(model, self.batch_size, tokenizing.decode), tokens
+            if hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
+                raise OutcomesError(
+                    f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
                 )
-            elif lost:
-                counted = "right" if configuration.label == self.grid.reference else "wrong"
-                warnings.append(f"{configuration.label}: no usable answer on {', '.join(lost)}, counted as {counted}")
-            complete.append(done)
-        if problems:
-            raise OutcomesError(problems)
-        measures = {
-            name: np.array([[getattr(each, name) for each in row] for row in complete], dtype=np.float64)
-            for name in ("tokens", "forwards")
-        }
-        if "finished" in self.grid.measures:
-            measures["finished"] = np.array(
-                [
-                    [self._finished(each, configuration.label) for each in row]
-                    for configuration, row in zip(self.grid.configurations, complete, strict=True)
-                ]
-            )
-        outputs = np.array([[output_hash(each.text) for each in row] for row in complete], dtype=np.uint64)
-        return (
-            Outcomes(
-                self.grid.labels,
-                self.prompts.ids,
-                self.correct,
-                measures,
-                self.prompts.groups,
-                outputs,
-                self.prompts.clusters,
-            ),
-            warnings,
-        )
+        return self._loaded[family.spec]
 
-    def _finished(self, generation: Generation, label: str) -> float:
-        """Did a reply end by itself: 1 or 0; as with verdicts, a lost answer counts against the candidate."""
-        if generation.finish_reason == _ERROR:
-            return float(label == self.grid.reference)
-        return float(generation.finish_reason in _ENDED)
+    def free(self, family: _Family) -> None:
+        """Let go of a model that has nothing more to serve."""
+        self._loaded.pop(family.spec, None)
 
 
 def _generate(
     family: _Family,
     missing: Mapping[int, Sequence[int]],
     prompts: Prompts,
-    batch_size: int,
-    book: _Book,
-    store: Store,
-    progress: Progress,
-) -> int:
-    """Serve what is missing, storing finished generations about twice a second and at the end, however it ends.
-
-    Returns
-    -------
-    The number of forwards that were run.
-    """
-    from redline_engine.engine import Engine
-
-    tokenizing = Tokenizing(Path(family.loaded.checkpoint), family.spec.template)
-    tokens = tokenizing.encode_all({prompts.ids[prompt]: prompts.texts[prompt] for prompt in missing})
-    engine = Engine(
-        _load(family, min(batch_size, len(tokens)), max(map(len, tokens.values()))), batch_size, tokenizing.decode
-    )
-    if hash_files(Path(family.loaded.checkpoint), "*") != family.checkpoint_hash:
-        raise OutcomesError(
-            f"{display(Path(family.loaded.checkpoint))}: its files changed while they were loaded; run again"
-        )
+    book: Book,
+    kitchen: _Kitchen,
+) -> None:
+    """Serve what is missing, storing finished generations about twice a second and at the end, however it ends."""
+    engine, tokens = kitchen.engine(family, prompts)
+    before = engine.counts.forwards_run
     tickets = _submit(engine, tokens, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     written_at = 0.0
@@ -335,14 +282,15 @@ def _generate(
                 )
                 waiting.append((family.keys[place][prompt], generation))
                 book.enter(family.rows[place], prompt, generation)
-            progress.forwards(engine.counts.forwards_run)
+                kitchen.served += 1
+            kitchen.progress.forwards(engine.counts.forwards_run)
             if time.monotonic() - written_at > _SECONDS_BETWEEN_WRITES:
-                store.write(waiting)
+                kitchen.store.write(waiting)
                 waiting.clear()
                 written_at = time.monotonic()
     finally:
-        store.write(waiting)
-    return engine.counts.forwards_run
+        kitchen.store.write(waiting)
+    kitchen.forwards += engine.counts.forwards_run - before
 
 
 def _shares(family: _Family) -> dict[str, float]:

@@ -163,11 +163,11 @@ def p_bounds(ones: ArrayLike, unknown: ArrayLike, looks: Looks, alpha: float) ->
         raise ValueError(f"counts of shapes {found.shape}, {open_losses.shape} for {len(looks.sizes)} looks")
     if (open_losses < 0).any():
         raise ValueError("unknown is negative")
-    low, high = np.ones(found.shape[1:]), np.ones(found.shape[1:])
-    for size, weight, least, more in zip(looks.sizes, looks.weights, found, open_losses, strict=True):
-        if size:
-            low = np.minimum(low, binomial_tail(least, size, alpha) / weight)
-            high = np.minimum(high, binomial_tail(least + more, size, alpha) / weight)
+    used = np.flatnonzero(looks.sizes)
+    each = [len(used), *[1] * (found.ndim - 1)]
+    sizes, weights = (np.reshape(np.asarray(values)[used], each) for values in looks[:2])
+    ends = np.stack([found[used], found[used] + open_losses[used]])
+    low, high = np.min(binomial_tail(ends, sizes, alpha) / weights, axis=1, initial=1.0)
     return PBounds(low, high)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def write_live(folder: Path, n: int = 60, name: str = "g.redline.yaml", **keys: 
     path.write_text(yaml.safe_dump({key: value for key, value in grid.items() if value is not None}, sort_keys=False))
     source = str(grid["source"])
     if (n, source) not in _ANSWERS:
-        replies = said_by(load_grid(path), "slow")
+        replies = said_by(replace(load_grid(path), stopping=None), "slow")
         _ANSWERS[n, source] = [str(final_number(reply) or 0) for reply in replies]
     write_prompts(folder, texts, _ANSWERS[n, source])
     return path
