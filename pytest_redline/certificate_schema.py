@@ -293,7 +293,7 @@ class RiskRow(_Closed):
 
 
 class RiskResult(_Closed):
-    """All configurations under one declared risk, on n prompts; ``loss`` says in words what counts."""
+    """All configurations under one declared risk, on n prompts or clusters; ``loss`` says in words what counts."""
 
     name: str
     loss: str

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 
-from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Mix, Risk
+from pytest_redline.claims import MOST_DELTA, Clusters, Design, JointLoss, LossTest, Mix, Risk, add_up
 from pytest_redline.complaints import Complaints, suggest
 from pytest_redline.grid_schema import (
     NAME_PATTERN,
@@ -20,8 +20,6 @@ from pytest_redline.grid_schema import (
 
 SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
 ENGINE_MEASURES = ("tokens", "forwards", "finished")
-_ROUNDING = 1e-9  # of shares
-_MOST_DELTA = 0.25  # a count over n alpha - 1, which the bound for unequal risks excludes, then never passes
 _LONGEST_NAME = 20  # of a risk: it heads a column
 _WHY_DECLARED = "declare one before the data, since the smaller of two p-values is no p-value"
 REWEIGHTING = ("weights", "weight", "reweight", "traffic", "shares")  # keys that are tried for it
@@ -150,12 +148,12 @@ def declared_mix(
             continue
         if model.groups is None:
             complaints.complain(at, "shares of what; name the column of the groups with `groups: {by: ...}`")
-        if abs(math.fsum(shares.values()) - 1) > _ROUNDING:
+        if not add_up(shares):
             complaints.complain(at, f"add up to {math.fsum(shares.values()):.6g}; shares of a whole add up to 1")
         if design is not None and design.kind != "stratified":
             complaints.complain(at, f"does not go with `design: {design.kind}`; fixed shares make it stratified")
-        if at[0] == "prompts" and delta is not None and delta > _MOST_DELTA:
-            complaints.complain(at, f"fixed shares are covered for delta up to {_MOST_DELTA}, found {delta:g}")
+        if at[0] == "prompts" and delta is not None and delta > MOST_DELTA:
+            complaints.complain(at, f"fixed shares are covered for delta up to {MOST_DELTA}, found {delta:g}")
         if (loss is not None and loss.test == "wsr") or any(risk.test == "wsr" for risk in model.risks.values()):
             complaints.complain(at, "does not go with `test: wsr`, which needs independent draws; use hb")
         if clusters is not None:
@@ -180,9 +178,9 @@ def _check_design(
     complaints: Complaints, design: Design, clusters: Clusters | None, bets: bool, delta: float | None
 ) -> None:
     at = ("population", "design")
-    if delta is not None and delta > _MOST_DELTA:
+    if delta is not None and delta > MOST_DELTA:
         complaints.complain(
-            at, f"{design.kind} draws are covered for delta up to {_MOST_DELTA}, found {delta:g}; declare a smaller one"
+            at, f"{design.kind} draws are covered for delta up to {MOST_DELTA}, found {delta:g}; declare a smaller one"
         )
     if clusters is not None:
         complaints.complain(at, f"{design.kind} does not go with `clusters`, which themselves are what is drawn")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 LossTest = Literal["exact", "hb", "wsr"]
+
+MOST_DELTA = 0.25  # a count over n alpha - 1, which the bound for unequal risks excludes, then never passes
+_ROUNDING = 1e-9  # of shares
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,14 @@ class Risk:
     seed: int = 0
 
     @property
+    def ways(self) -> int:
+        """In how many ways a prompt is said to count, beside the measure alone."""
+        return (self.over is not None) + (self.under is not None) + (self.test != "exact")
+
+    @property
     def flag(self) -> bool:
         """Is the measure a yes or no."""
-        return self.test == "exact" and self.over is None and self.under is None
+        return self.ways == 0
 
     @property
     def words(self) -> str:
@@ -87,3 +96,31 @@ class Clusters:
     remedy: Literal["one_per_cluster", "cluster_means"]
     test: LossTest = "exact"
     seed: int = 0
+
+
+def add_up(shares: Mapping[str, float]) -> bool:
+    """Are these the shares of one whole."""
+    return abs(math.fsum(shares.values()) - 1) <= _ROUNDING
+
+
+def contradictions(
+    risks: Sequence[Risk],
+    design: Design | None,
+    clusters: Clusters | None,
+    loss: JointLoss | None,
+    shares: Mapping[str, float] | None,
+    delta: float,
+) -> list[str]:
+    """What cannot be claimed together, however it is written; ``shares`` are those of a mix or of the sample."""
+    found = [f"risk {risk.name}: counts in more than one way" for risk in risks if risk.ways > 1]
+    if len({"all", *(risk.name for risk in risks)}) <= len(risks):
+        found.append("risks: two budgets have one name")
+    bets = any(each is not None and each.test == "wsr" for each in (*risks, clusters, loss))
+    unequal = design is not None and design.kind != "independent"
+    if unequal and delta > MOST_DELTA:
+        found.append(f"prompts.design: delta is over {MOST_DELTA}")
+    if (unequal or shares) and (bets or clusters is not None):
+        found.append("prompts.design: goes neither with betting nor with clusters")
+    if shares is not None and not add_up(shares):
+        found.append("shares: are not those of a whole")
+    return found

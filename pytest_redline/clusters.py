@@ -90,9 +90,10 @@ def cluster_means(losses: NDArray[np.float64], clusters: Sequence[str]) -> tuple
 def unnoticed_clusters(grid: Grid, ids: Sequence[str], texts: Sequence[str] | None) -> list[str]:
     """Warn of prompts that seem to be variants of each other, by their ids or by texts that differ in numbers only.
 
-    A grid file that says how prompts cluster, or that each was drawn by itself, has thought of it.
+    A grid file that says how prompts cluster, or how they were drawn, has thought of it; and where each was drawn by
+    itself from a pool or a stratum, it does not matter what they share.
     """
-    if grid.clusters is not None or (grid.design is not None and grid.design.kind == "independent"):
+    if grid.clusters is not None or grid.design is not None:
         return []
     found = []
     stems = [match[1] if (match := _VARIANT.fullmatch(prompt)) else prompt for prompt in ids]

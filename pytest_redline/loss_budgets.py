@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,14 @@ from pytest_redline.outcomes import Outcomes
 from pytest_redline.stats.bounded import UNIT, betting, hoeffding_bentkus, in_units
 from pytest_redline.stats.mean_bounds import largest_passing_total, mean_upper, prompts_for_mean
 
-_HALVINGS = 30  # of a factor between 0 and 1
+_HALVINGS = 16  # of a factor between 0 and 1: four digits are printed
+
+
+class _Uppers(NamedTuple):
+    """``[m]`` upper bounds of the expected loss, and of 1 minus the loss."""
+
+    loss: NDArray[np.float64]
+    rest: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +73,11 @@ class LossBudget(Budget):
 
     def upper(self, row: int, level: float) -> float:
         """One-sided upper bound of a row's expected loss."""
-        return min(self.scale * mean_upper(int(self._totals[row]), self.n, level, UNIT), 1.0)
+        return min(self.scale * float(self._uppers(level).loss[row]), 1.0)
 
     def lower(self, row: int, level: float) -> float:
         """One-sided lower bound of a row's expected loss."""
-        return self.scale * (1 - mean_upper(int(in_units(1 - self.losses[row]).sum()), self.n, level, UNIT))
+        return self.scale * (1 - float(self._uppers(level).rest[row]))
 
     def prompts(self, row: int, level: float, power: float) -> int | None:
         """About how many prompts would meet this level with this chance; None where no number would."""
@@ -98,6 +106,18 @@ class LossBudget(Budget):
     def best(self) -> float:
         """The p-value without any loss: the smallest that there is."""
         return float(replace(self, losses=np.zeros((1, self.n))).p()[0])
+
+    def _uppers(self, level: float) -> _Uppers:
+        if level not in self._known_uppers:
+            rest = in_units(1 - self.losses).sum(axis=1)
+            self._known_uppers[level] = _Uppers(
+                *(mean_upper(totals, self.n, level, UNIT) for totals in (self._totals, rest))
+            )
+        return self._known_uppers[level]
+
+    @cached_property
+    def _known_uppers(self) -> dict[float, _Uppers]:
+        return {}
 
     @cached_property
     def _totals(self) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_redline.certificate_schema import Statement
+from pytest_redline.claims import LossTest
 from pytest_redline.errors import GridError, OutcomesError
 from pytest_redline.gate import recorded_outcomes
 from pytest_redline.grid import Columns, Grid, RecordedSource
@@ -63,11 +65,14 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
     """
     if path.suffix == ".json":
         certificate = verify(path)
+        _refuse_means(path, certificate.statement.test)
         outcomes = unpack(certificate.outcomes, tuple(each.label for each in certificate.statement.configurations))
-        found = _pilot(path, outcomes, reference or certificate.reference)
+        warnings = _of_risks([risk.name for risk in certificate.statement.risks])
+        found = _pilot(path, outcomes, reference or certificate.reference, warnings)
         return replace(found, statement=certificate.statement)
     if is_grid(path):
         grid = load_grid(path, ini_alpha=_ANY_ALPHA)
+        _refuse_means(path, grid.test)
         if not isinstance(grid.source, RecordedSource):
             raise OutcomesError(
                 f"{display(path)}: its outcomes are served, not recorded; name the certificate of its run instead, "
@@ -75,6 +80,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
             )
         recorded, _ = recorded_outcomes(grid, grid.source)
     elif grid is not None:
+        _refuse_means(path, grid.test)
         columns = grid.source.columns if isinstance(grid.source, RecordedSource) else Columns()
         recorded = load_recorded(RecordedSource(path, columns), grid.labels, {}, ())
     else:
@@ -87,7 +93,22 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
                 "--grid"
             )
         recorded = load_recorded(RecordedSource(path, Columns()), seen.labels, {}, ())
-    return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), recorded.warnings)
+    warnings = (*recorded.warnings, *_of_risks([risk.name for risk in grid.risks] if grid else []))
+    return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), warnings)
+
+
+def _refuse_means(path: Path, test: LossTest) -> None:
+    if test != "exact":
+        raise OutcomesError(
+            f"{display(path)}: is tested by mean losses ({test}), and a plan is one of the exact test; `needed` in the "
+            "certificate says about how many prompts such a candidate needs"
+        )
+
+
+def _of_risks(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    return (f"further risks must hold too ({', '.join(names)}); all chances are of wrong answers alone",)
 
 
 def _pilot(path: Path, outcomes: Outcomes, reference: str, warnings: tuple[str, ...] = ()) -> Pilot:

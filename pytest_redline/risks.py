@@ -40,7 +40,7 @@ class DeclaredBudget(NamedTuple):
         return RiskResult(
             name=self.risk.name,
             loss=self.risk.words,
-            test=self.risk.test,
+            test=self.budget.test if isinstance(self.budget, LossBudget) else "exact",
             n=self.budget.n,
             alpha=self.budget.alpha,
             configurations=[

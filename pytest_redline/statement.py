@@ -180,8 +180,8 @@ def _draw(statement: Statement) -> _Draw:
     return _Draw(
         f"{these[:1].upper()}{these[1:]} are all of {source}",
         "over them",
-        " k/n is the joint risk of this run without any sampling error; the test asks for more than k/n below the "
-        "budget. Another run may differ.",
+        " The measured risks are those of this run, without any sampling error; the test asks for more than a measured "
+        "risk below its budget. Another run may differ.",
         random=False,
     )
 

@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
-from pytest_redline.certificate_schema import Certificate, Cost
-from pytest_redline.claims import Clusters, Design, JointLoss, Mix, Risk
+from pytest_redline.certificate_schema import Certificate, Cost, Statement
+from pytest_redline.claims import Clusters, Design, JointLoss, Mix, Risk, contradictions
 from pytest_redline.clusters import apportioned
 from pytest_redline.errors import CertificateError, RedlineError
 from pytest_redline.grid import (
@@ -156,6 +156,21 @@ def _check_ids(certificate: Certificate, outcomes: Outcomes) -> None:
         raise CertificateError("outcomes.clusters: a cluster has more than one prompt")
 
 
+def _claims(statement: Statement) -> dict[str, Any]:
+    """Further claims as fields of a grid; refuses what no grid file can state."""
+    design, clusters, loss, mix = statement.prompts.design, statement.clusters, statement.loss, statement.mix
+    made: dict[str, Any] = {
+        "risks": tuple(Risk(**risk.model_dump()) for risk in statement.risks),
+        "design": Design(design.kind, design.pool) if design else None,
+        "clusters": Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
+        "loss": JointLoss(**loss.model_dump()) if loss else None,
+    }
+    shares = mix.shares if mix else statement.prompts.shares
+    if wrong := contradictions(**made, shares=shares, delta=statement.delta):
+        raise CertificateError([f"statement.{each}" for each in wrong])
+    return {**made, "mix": Mix(mix.shares) if mix else None}
+
+
 def _grid(certificate: Certificate) -> Grid:
     """The grid that a certificate states; refuses what no grid file can state."""
     statement, cost = certificate.statement, certificate.cost
@@ -199,7 +214,7 @@ def _grid(certificate: Certificate) -> Grid:
     wanted += [risk.measure for risk in statement.risks]
     if missing := [name for name in dict.fromkeys(wanted) if name not in certificate.outcomes.measures]:
         raise CertificateError(f"outcomes.measures: {', '.join(missing)} is missing")
-    design, clusters = statement.prompts.design, statement.clusters
+    made = _claims(statement)
     return Grid(
         path=Path(certificate.provenance.grid.path if certificate.provenance.grid else certificate.name),
         name=certificate.name,
@@ -217,11 +232,7 @@ def _grid(certificate: Certificate) -> Grid:
         stopping=_stopping(certificate),
         deploy_only=certificate.spent is not None and certificate.spent.deploy_only,
         grader=statement.grader,
-        risks=tuple(Risk(**risk.model_dump()) for risk in statement.risks),
-        design=Design(design.kind, design.pool) if design else None,
-        mix=Mix(statement.mix.shares) if statement.mix else None,
-        loss=JointLoss(**statement.loss.model_dump()) if statement.loss else None,
-        clusters=Clusters(clusters.by, clusters.remedy, clusters.test, clusters.seed) if clusters else None,
+        **made,
     )
 
 

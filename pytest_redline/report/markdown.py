@@ -108,13 +108,13 @@ def _risk(certificate: Certificate, risk: RiskResult) -> str:
     lines = [
         f"### Risk `{risk.name}` (budget {risk.alpha:g}, {risk.test} test): {spelled(risk.loss)}",
         "",
-        "| configuration | k/n | risk | p | gained | |",
+        f"| configuration | {'k/n' if risk.test == 'exact' else 'mean loss'} | risk | p | gained | |",
         "|---|---:|---:|---:|---:|---|",
     ]
     for row in risk.configurations:
         failed = "over what it allows" if risk.name in words.failed(certificate.row(row.label)) else ""
         lines.append(
-            f"| `{row.label}` | {words.share(row.k, risk.n)} | {row.risk:.4f} | {words.p_value(row.p)} | "
+            f"| `{row.label}` | {words.risk_counts(risk, row.label)} | {row.risk:.4f} | {words.p_value(row.p)} | "
             f"{row.gained} | {failed} |"
         )
     return "\n".join(lines)

@@ -281,7 +281,8 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
             f"  or with about {needed.prompts:,} {drawn(certificate)} in a new draw (chance 0.8 if its risk is as "
             "measured)"
         )
-        lines.append(f"  how sure that is: pytest-redline plan --pilot {certificate.name}.certificate.json")
+        if certificate.statement.test == "exact":
+            lines.append(f"  how sure that is: pytest-redline plan --pilot {certificate.name}.certificate.json")
     return lines
 
 

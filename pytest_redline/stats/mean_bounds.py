@@ -6,6 +6,7 @@ Sums of losses are whole numbers of a unit, as in `bounded`.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from pytest_redline.stats.bounded import betting, hoeffding_bentkus
@@ -15,13 +16,13 @@ _HALVINGS = 60  # of an interval no longer than 1: to the last bit
 _PARTS = 1_000_000  # units of a loss in planning
 
 
-def mean_upper(total: int, n: int, level: float, unit: int = 1) -> float:
+def mean_upper(total: ArrayLike, n: int, level: float, unit: int = 1) -> NDArray[np.float64]:
     """Return the one-sided upper confidence bound of the expected loss.
 
     Parameters
     ----------
     total
-        Sum of the losses in whole units, 0 <= total <= n * unit.
+        Sum of the losses in whole units, 0 <= total <= n * unit; an int or an array of ints, any shape.
     n
         Number of prompts, at least 1.
     level
@@ -32,7 +33,8 @@ def mean_upper(total: int, n: int, level: float, unit: int = 1) -> float:
     Returns
     -------
     bound
-        The largest budget that the Hoeffding-Bentkus test at this level does not rule out; 1 where it rules out none.
+        float64 in the shape of total: the largest budget that the Hoeffding-Bentkus test at this level does not rule
+        out; 1 where it rules out none.
 
     Raises
     ------
@@ -45,21 +47,17 @@ def mean_upper(total: int, n: int, level: float, unit: int = 1) -> float:
 
     Examples
     --------
-    >>> [round(mean_upper(77, 1012, 0.10 / steps), 4) for steps in (7, 1)]
+    >>> [round(float(mean_upper(77, 1012, 0.10 / steps)), 4) for steps in (7, 1)]
     [0.0999, 0.0926]
     """
     inside("level", level)
-    low, high = total / (n * unit), 1.0
-    if low >= 1:
-        return 1.0
+    sums = np.asarray(total, dtype=np.int64)
+    low, high = sums / (n * float(unit)), np.ones(sums.shape)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        if float(hoeffding_bentkus(total, n, middle, unit)) <= level:
-            high = middle
-        else:
-            low = middle
+        inner = (low < middle) & (middle < high)
+        rules_out = inner & (hoeffding_bentkus(sums, n, np.where(inner, middle, 0.5), unit) <= level)
+        low, high = np.where(inner & ~rules_out, middle, low), np.where(rules_out, middle, high)
     return high
 
 

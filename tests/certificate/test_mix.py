@@ -15,7 +15,7 @@ from made_outcomes import make_grid, make_outcomes
 
 from pytest_redline import certificate as certificate_module
 from pytest_redline.certificate import certify, to_bytes
-from pytest_redline.claims import Mix, Risk
+from pytest_redline.claims import Design, Mix, Risk
 from pytest_redline.clusters import apportioned
 from pytest_redline.errors import CertificateError, NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Groups, Sample
@@ -186,3 +186,33 @@ def test_sample_in_shares_is_stratified_in_words_and_verifies(tmp_path):
     path.write_bytes(json.dumps(data, indent=1).encode() + b"\n")
     with pytest.raises(CertificateError, match=r"statement\.prompts\.shares: not those of the groups"):
         verify(path)
+
+
+# -- What no grid file can claim ----------------------------------------------------------------------------------
+
+BOTH = Risk("late", "seconds", 0.3, over=2, under=1)
+BETS = Risk("late", "seconds", 0.3, test="wsr")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"risks": (BOTH,)}, "statement.risk late: counts in more than one way"),
+        ({"risks": (replace(BOTH, under=None), BETS)}, "statement.risks: two budgets have one name"),
+        ({"design": Design("census"), "delta": 0.3}, "statement.prompts.design: delta is over 0.25"),
+        (
+            {"design": Design("finite_pool", 500), "risks": (BETS,)},
+            "statement.prompts.design: goes neither with betting",
+        ),
+        ({"mix": MIX, "risks": (BETS,)}, "statement.prompts.design: goes neither with betting"),
+        ({"mix": Mix({"code": 0.2, "math": 0.7})}, "statement.shares: are not those of a whole"),
+    ],
+)
+def test_certificate_of_what_no_grid_file_can_claim_is_refused(fields, problem, tmp_path):
+    seconds = {"ref": np.ones(400), "cand": np.linspace(0.5, 1, 400)}
+    grid = replace(make_grid(["ref", "cand"], alpha=0.2), groups=Groups("kind", {}), **fields)
+    path = tmp_path / "it.certificate.json"
+    path.write_bytes(to_bytes(certify(grid, outcomes_of(3, 2, seconds=seconds))))
+    with pytest.raises(CertificateError) as error:
+        verify(path)
+    assert problem in str(error.value)

@@ -18,6 +18,7 @@ from pytest_redline.claims import Clusters, Design, Risk
 from pytest_redline.clusters import cluster_means, one_of_each, thinned, unnoticed_clusters
 from pytest_redline.errors import CertificateError, NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Groups
+from pytest_redline.report import words
 from pytest_redline.statement import sha256_of
 from pytest_redline.stats import bootstrap
 from pytest_redline.stats.bounded import UNIT, betting, hoeffding_bentkus, in_units
@@ -121,7 +122,8 @@ def test_groups_and_further_risks_take_cluster_means_too():
     in_a = len(set(UNEQUAL[:300]))
     assert made.groups[0].configurations[1].p == pytest.approx(float(hoeffding_bentkus(1, in_a, 0.2)), rel=1e-9)
     assert made.groups[0].configurations[1].joint_risk == pytest.approx(1 / in_a)
-    assert made.risks[0].n == 200
+    assert (made.risks[0].n, made.risks[0].test) == (200, "hb")
+    assert words.risk_counts(made.risks[0], "cand") == "0.0150"  # a mean over clusters is no count of prompts
     assert made.risks[0].configurations[1].p == pytest.approx(float(hoeffding_bentkus(3, 200, 0.2)), rel=1e-9)
 
 
@@ -302,7 +304,9 @@ def test_prompts_that_look_alike_are_warned_of(ids, texts, found):
         assert ".13 to .25 at a nominal .10" in warning
 
 
-@pytest.mark.parametrize("said", [{"clusters": ONE}, {"clusters": MEANS}, {"design": Design("independent")}])
+@pytest.mark.parametrize(
+    "said", [{"clusters": ONE}, {"clusters": MEANS}, {"design": Design("independent")}, {"design": Design("census")}]
+)
 def test_grid_that_says_how_prompts_relate_is_not_warned(said):
     assert unnoticed_clusters(replace(make_grid(["ref", "cand"]), **said), ["a#1", "a#2"], None) == []
 
