@@ -42,7 +42,8 @@ from pytest_redline.description import Described, describe
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Configuration, Grid
 from pytest_redline.loss_budgets import LossBudget
-from pytest_redline.outcomes import Outcomes
+from pytest_redline.noise import noise_result, noise_warnings
+from pytest_redline.outcomes import Outcomes, Replicate
 from pytest_redline.packing import pack
 from pytest_redline.partial import losses
 from pytest_redline.risks import (
@@ -79,6 +80,7 @@ def certify(
     checkpoints: Mapping[str, str] | None = None,
     sharing: Sharing | None = None,
     reuse: Reuse | None = None,
+    replicate: Replicate | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Certify a grid on its outcomes.
@@ -101,6 +103,8 @@ def certify(
         Forwards of a source that serves configurations together.
     reuse
         What earlier statements on these prompts mean for this one; None for the first.
+    replicate
+        The second run of the reference, where the grid declares one.
     intervals
         Also bootstrap net accuracy and gain of deployed and required rows (about half a second at n = 1,000).
 
@@ -141,7 +145,10 @@ def certify(
     compared = compared_prompts(outcomes, certified, reference)
     cost = costs(grid, outcomes, compared)
     inert = same_as_reference(outcomes, reference) & (not grid.deploy_only)
-    deployed = fastest(cost, certified & ~inert, reference, grid.cost)
+    noise = noise_result(grid, outcomes, replicate)
+    faulty = noise.worse_than_noise if noise else ()
+    passed_over = inert | np.isin(grid.labels, faulty)
+    deployed = fastest(cost, certified & ~passed_over, reference, grid.cost)
 
     detailed = with_intervals(grid, deployed) if intervals else []
     n = len(outcomes.prompts)
@@ -184,16 +191,24 @@ def certify(
         configurations=rows,
         groups=group_results,
         risks=[each.result(grid.labels) for each in extra],
-        frontier=None if found.unknown.any() else frontier(grid, budgets, family, cost, inert, reference),
+        noise_floor=noise,
+        frontier=None if found.unknown.any() else frontier(grid, budgets, family, cost, passed_over, reference),
         bootstrap={"resamples": default_resamples(len(outcomes.prompts)), "seed": SEED} if detailed else {},
         warnings=list(
-            dict.fromkeys([*notes, *grid.notes, *own_warnings(grid, rows, group_results, budgets[0], extra)])
+            dict.fromkeys(
+                [
+                    *notes,
+                    *grid.notes,
+                    *own_warnings(grid, rows, group_results, budgets[0], extra),
+                    *noise_warnings(grid, noise, statement),
+                ]
+            )
         ),
         sharing=sharing,
         spent=spent(grid, outcomes, len(compared)),
         reuse=reuse,
         provenance=provenance or Provenance(),
-        outcomes=pack(outcomes),
+        outcomes=pack(outcomes, replicate),
     )
     return certificate.model_copy(update={"digest": digest(certificate)})
 
@@ -306,7 +321,7 @@ def frontier(
     budgets: Sequence[Budget],
     family: Family,
     cost: Sequence[float | None],
-    inert: NDArray[np.bool_],
+    passed_over: NDArray[np.bool_],
     reference: int,
 ) -> Frontier:
     """What each alpha of 0.01 to 0.30 would have deployed, budgets of groups as declared."""
@@ -315,7 +330,7 @@ def frontier(
     rows = []
     for alpha in FRONTIER_ALPHAS:
         certified = holm(np.maximum(pooled.p(alpha), fixed), grid.delta, family)
-        deployed = fastest(cost, certified & ~inert, reference, grid.cost)
+        deployed = fastest(cost, certified & ~passed_over, reference, grid.cost)
         rows.append(FrontierRow(alpha=alpha, deployed=grid.labels[deployed], certified=int(certified.sum())))
     smallest = next((row.alpha for row in rows if row.deployed != grid.reference), None)
     return Frontier(note=FRONTIER_NOTE, alpha_min=smallest, rows=rows)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+from pytest_redline.noise_schema import Bounds, Count, NoiseResult, PackedReplicate
+
 Verdict = Literal["reference", "certified", "undecided", "breach", "not needed"]
-Count = Annotated[int, Field(ge=0)]
-Bounds = tuple[float, float]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -146,9 +146,10 @@ class Statement(_Closed):
 
     ``checkpoints`` maps what configurations name as their checkpoint to a hash of its files, where they were served.
     ``looks`` is there only where the grid declares some.
+    ``lossless`` names the configurations that were declared to change no answer, where there are any.
     """
 
-    left_out: ClassVar[tuple[str, ...]] = ("risks", "clusters", "loss", "mix", "looks")
+    left_out: ClassVar[tuple[str, ...]] = ("risks", "clusters", "loss", "mix", "looks", "lossless")
 
     hash: str
     prompts: PromptSet
@@ -164,6 +165,7 @@ class Statement(_Closed):
     loss: StatedLoss | None = None
     mix: StatedMix | None = None
     looks: StatedLooks | None = None
+    lossless: list[str] = []
 
     @property
     def test(self) -> Literal["exact", "hb", "wsr"]:
@@ -397,7 +399,7 @@ class PackedOutcomes(_Closed):
     everything had to be served.
     """
 
-    left_out: ClassVar[tuple[str, ...]] = ("clusters", "scores", "known", "order")
+    left_out: ClassVar[tuple[str, ...]] = ("clusters", "scores", "known", "order", "replicate")
 
     prompts: str
     groups: str | None
@@ -408,12 +410,13 @@ class PackedOutcomes(_Closed):
     scores: dict[str, str] | None = None
     known: dict[str, str] | None = None
     order: str | None = None
+    replicate: PackedReplicate | None = None
 
 
 class Certificate(_Closed):
     """The risk certificate of one grid."""
 
-    left_out: ClassVar[tuple[str, ...]] = ("sharing", "reuse", "spent", "risks")
+    left_out: ClassVar[tuple[str, ...]] = ("sharing", "reuse", "spent", "risks", "noise_floor")
 
     redline_certificate: Literal[1] = 1
     name: str
@@ -430,6 +433,7 @@ class Certificate(_Closed):
     configurations: list[ConfigurationResult]
     groups: list[GroupResult]
     risks: list[RiskResult] = []
+    noise_floor: NoiseResult | None = None
     frontier: Frontier | None
     bootstrap: dict[str, int]
     warnings: list[str]
@@ -454,8 +458,19 @@ class Certificate(_Closed):
 
     @property
     def failing(self) -> tuple[str, ...]:
+        """Labels for which the gate does not pass: `uncertified` ones and those `worse_than_noise`."""
+        wanted = {*self.uncertified, *self.worse_than_noise}
+        return tuple(row.label for row in self.configurations if row.label in wanted)
+
+    @property
+    def uncertified(self) -> tuple[str, ...]:
         """Required labels that are not certified."""
         return tuple(row.label for row in self.configurations if row.required and not row.certified)
+
+    @property
+    def worse_than_noise(self) -> tuple[str, ...]:
+        """Labels that are declared lossless and are worse than run-to-run noise."""
+        return self.noise_floor.worse_than_noise if self.noise_floor else ()
 
 
 def json_schema() -> dict[str, Any]:

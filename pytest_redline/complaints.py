@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_redline.errors import GridError
@@ -56,6 +56,13 @@ def suggest(word: str, names: Iterable[str]) -> str:
     """Ask whether the nearest name was meant; empty where none is near."""
     close = difflib.get_close_matches(word, list(names), n=1)
     return f"did you mean {close[0]}?" if close else ""
+
+
+def no_such_label(label: str, labels: Sequence[str]) -> str:
+    """Say that a label is none of a grid's, and which was meant or there is."""
+    shown = ", ".join(labels[:8]) + (f", ... ({len(labels)} in all)" if len(labels) > 8 else "")
+    hint = suggest(label, labels) or f"declared are {shown or 'none'}"
+    return f"{label!r} is not a configuration of this grid; {hint}"
 
 
 def _dotted(path: KeyPath) -> str:

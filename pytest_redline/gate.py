@@ -25,7 +25,7 @@ from pytest_redline.certificate_schema import (
 from pytest_redline.clusters import thinned, units, unnoticed_clusters
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
-from pytest_redline.outcomes import Outcomes, PromptList, unknown
+from pytest_redline.outcomes import Outcomes, PromptList, Replicate, unknown
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
@@ -78,20 +78,22 @@ def certificate_of(grid: Grid, live: Live | None = None) -> Certificate:
 
 
 def _recorded(grid: Grid, source: RecordedSource, run: Run, part: tuple[str, ...] | None) -> Certificate:
-    recorded, prompts = recorded_outcomes(grid, source, part)
+    recorded, replicate, prompts = recorded_outcomes(grid, source, part)
     provenance = _provenance(
         grid,
         outcomes=[FileRecord(path=_relative(grid, Path(path)), sha256=digest) for path, digest in recorded.files],
         prompts=prompts.sha256 if prompts else None,
     )
     reuse = _reuse(grid, state(grid, recorded.outcomes), recorded.outcomes.prompts, recorded.outcomes, run)
-    return certify(grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings, reuse=reuse)
+    return certify(
+        grid, recorded.outcomes, provenance=provenance, notes=recorded.warnings, reuse=reuse, replicate=replicate
+    )
 
 
 def recorded_outcomes(
     grid: Grid, source: RecordedSource, part: tuple[str, ...] | None = None
-) -> tuple[Recorded, PromptList | None]:
-    """Read what was recorded for a grid, and the prompts file that it declares, or that part of it.
+) -> tuple[Recorded, Replicate | None, PromptList | None]:
+    """Read what was recorded for a grid and its reference's second run, and the prompts file or that part of it.
 
     Raises
     ------
@@ -106,22 +108,29 @@ def recorded_outcomes(
             cluster=grid.clusters.by if grid.clusters else None,
         )
         prompts = prompts if part is None else prompts.only(set(part))
+    logs = {each.label: each.log for each in grid.configurations if each.log is not None}
+    labels = grid.labels
+    if grid.noise_floor is not None:
+        labels = (*labels, grid.noise_floor.label)
+        logs |= {grid.noise_floor.label: grid.noise_floor.log} if grid.noise_floor.log else {}
     recorded = load_recorded(
         source,
-        grid.labels,
-        {each.label: each.log for each in grid.configurations if each.log is not None},
+        labels,
+        logs,
         grid.measures,
         prompts,
     )
     outcomes, kept = thinned(recorded.outcomes, grid.clusters)
     warnings = (*recorded.warnings, *unnoticed_clusters(grid, recorded.outcomes.prompts, recorded.texts), *kept)
-    return replace(recorded, outcomes=outcomes, warnings=warnings), prompts
+    outcomes, replicate = outcomes.split_last() if grid.noise_floor else (outcomes, None)
+    return replace(recorded, outcomes=outcomes, warnings=warnings), replicate, prompts
 
 
 def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate:
     from filelock import FileLock
 
     from pytest_redline.sources.engine import Served, serve
+    from pytest_redline.sources.second_run import second_run
 
     assert grid.prompts is not None
     group = grid.groups.by if grid.groups else "group"
@@ -163,6 +172,11 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
             if grid.spends_less and (counted := family_of(grid, reuse)) != family:
                 # Other outcomes than those it was judged on before make another statement, in which more counts.
                 served, reuse = served_for(lambda checkpoints: counted)
+            replicate, lost = None, []
+            if grid.noise_floor is not None:
+                one, reordered = second_run(grid, grid.noise_floor, prompts)
+                again = serve(one, reordered, store, live.device, live.generate, told, replicate=1)
+                replicate, lost = again.outcomes.split_last()[1], again.warnings
     except (OSError, sqlite3.Error) as error:
         raise OutcomesError(f"{display(live.store)}: cannot be used as a store ({error}); name another") from None
     weights = [
@@ -174,7 +188,8 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
         grid,
         served.outcomes,
         provenance=provenance,
-        notes=[*prompts.notes, *served.warnings, *unnoticed_clusters(grid, prompts.ids, prompts.texts)],
+        notes=[*prompts.notes, *served.warnings, *lost, *unnoticed_clusters(grid, prompts.ids, prompts.texts)],
+        replicate=replicate,
         content=content,
         checkpoints=served.checkpoints,
         sharing=Sharing(forwards_run=served.forwards_run, forwards_charged=served.forwards_charged)

@@ -182,6 +182,13 @@ class Groups:
     alpha: Mapping[str, float]
 
 
+class NoiseFloor(NamedTuple):
+    """The second run of the reference: what it is called, and its file where each configuration has its own."""
+
+    label: str
+    log: Path | None = None
+
+
 @dataclass(frozen=True)
 class Grid:
     """One grid file, checked.
@@ -216,6 +223,8 @@ class Grid:
     mix: Mix | None = None
     stopping: Stopping | None = None
     deploy_only: bool = False  # serve only what decides which configuration to deploy
+    noise_floor: NoiseFloor | None = None
+    lossless: tuple[str, ...] = ()  # candidates that must not be worse than the second run of the reference
     notes: tuple[str, ...] = ()
     sha256: str = ""  # of the file's bytes
 

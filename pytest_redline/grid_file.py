@@ -26,6 +26,7 @@ from pytest_redline.grid_schema import (
     GroupsModel,
     LooksModel,
     MixModel,
+    NoiseFloorModel,
     OutcomesModel,
     PopulationModel,
     PromptsModel,
@@ -236,6 +237,7 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("mix",): MixModel,
     ("stopping",): StoppingModel,
     ("stopping", "looks"): LooksModel,
+    ("noise_floor",): NoiseFloorModel,
 }  # every closed map of a grid file
 
 

@@ -20,7 +20,7 @@ from pytest_redline.claim_rules import (
     joint_loss,
 )
 from pytest_redline.claims import Risk
-from pytest_redline.complaints import Complaints, KeyPath, suggest
+from pytest_redline.complaints import Complaints, KeyPath, no_such_label, suggest
 from pytest_redline.grading import GRADERS
 from pytest_redline.grid import (
     KNOWN_MEASURES,
@@ -39,6 +39,7 @@ from pytest_redline.grid import (
 )
 from pytest_redline.grid_schema import ColumnsModel, CorrectModel, CostModel, EngineModel, GridModel, OutcomesModel
 from pytest_redline.labels import label_of, label_problem
+from pytest_redline.noise_rules import declared_noise_floor, lossless_labels
 from pytest_redline.serving_file import match_serving_file
 from pytest_redline.spending_rules import check_deploy_only, stopping_of
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
@@ -83,7 +84,7 @@ class Rules:
         for key in ("reference", "serving"):
             label = data.get(key)
             if isinstance(label, str) and label not in labels and not self.is_tainted(("configurations",)):
-                self.complain((key,), _no_such_label(label, labels))
+                self.complain((key,), no_such_label(label, labels))
 
     def build(self, model: GridModel, given: Budgets, deploy_only: bool = False) -> Grid | None:
         """Model to grid; None when there are problems."""
@@ -112,6 +113,8 @@ class Rules:
         for key, named in (("groups", model.groups), ("clusters", model.clusters)):
             if named and model.prompts and named.by in ("id", "prompt", "answer"):
                 self.complain((key, "by"), f"{named.by!r} is another column of the prompts file")
+        noise_floor = declared_noise_floor(self.complaints, model, configurations)
+        lossless = lossless_labels(self.complaints, model, labels, deploy_only)
         alpha = self.budget("alpha", given.alpha, model.alpha, given.ini_alpha, None)
         delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
         loss = joint_loss(self.complaints, model)
@@ -125,6 +128,9 @@ class Rules:
             if option is not None and written is not None and option != written
         ]
         population = model.population
+        if deploy_only and noise_floor is not None:
+            noise_floor = None
+            notes.append("the noise floor is not measured in a deploy-only run")
         if population is None:
             notes.append(f"no population is named, so the promise speaks of whatever is behind {origin}")
         sample, part = (model.prompts.sample, model.prompts.slice) if model.prompts else (None, None)
@@ -154,6 +160,8 @@ class Rules:
             risks=self.risks,
             stopping=stopping,
             deploy_only=deploy_only,
+            noise_floor=noise_floor,
+            lossless=lossless,
             notes=tuple(notes),
             sha256=hashlib.sha256(self.complaints.content).hexdigest(),
         )
@@ -506,9 +514,3 @@ def _frozen(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value)) if abs(value) < 2**53 else repr(value)
     return repr(value)
-
-
-def _no_such_label(label: str, labels: list[str]) -> str:
-    shown = ", ".join(labels[:8]) + (f", ... ({len(labels)} in all)" if len(labels) > 8 else "")
-    hint = suggest(label, labels) or f"declared are {shown or 'none'}"
-    return f"{label!r} is not a configuration of this grid; {hint}"

@@ -324,6 +324,12 @@ class StoppingModel(_Closed):
     every: Annotated[int, Field(ge=1)] = Field(EVERY, description="Prompts between two decisions.")
 
 
+class NoiseFloorModel(_Closed):
+    """The second run of the reference, where every configuration has a recording of its own."""
+
+    log: Text = Field(description="File of that run's outcomes, relative to the grid file.")
+
+
 class GridModel(_Closed):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
@@ -364,6 +370,22 @@ class GridModel(_Closed):
     )
     stopping: StoppingModel | None = Field(
         None, description="Serve less than everything, with the verdicts of a full run; for a source that serves."
+    )
+    noise_floor: (
+        Annotated[
+            Annotated[bool, Tag("<flag>")] | Annotated[Text, Tag("<short>")] | Annotated[NoiseFloorModel, Tag("<map>")],
+            Discriminator(lambda value: "<flag>" if isinstance(value, bool) else _kind(value)),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="A second run of the reference, to tell losses from run-to-run noise: true serves it again; for "
+        "recorded outcomes the label of its rows, or its file.",
+    )
+    lossless: list[Text] = Field(
+        default_factory=list,
+        description="Labels of candidates that should change no answer; one that is worse than the second run of the "
+        "reference fails.",
     )
 
 

@@ -24,6 +24,10 @@ class NotCertifiedError(Exception):
     """A configuration is not certified; the item that raised it says in which way."""
 
 
+class WorseThanNoiseError(NotCertifiedError):
+    """A configuration is declared lossless and is worse than the reference's second run, be it certified or not."""
+
+
 class GridFile(pytest.File):
     """One grid file: a collector of its candidates, which obtains outcomes and certifies once per process."""
 
@@ -109,6 +113,8 @@ class GridFile(pytest.File):
             "digest": certificate.digest,
             "verdict": certificate.row(label).verdict,
         }
+        if label in certificate.worse_than_noise:
+            payload["worse_than_noise"] = True
         if not self._sent:
             self._sent = True
             payload["certificate"] = to_bytes(certificate).decode("ascii")
@@ -117,7 +123,7 @@ class GridFile(pytest.File):
 
 
 class CandidateItem(pytest.Item):
-    """One candidate of a grid; passes when it is certified."""
+    """One candidate of a grid; passes when it is certified and, if declared lossless, no worse than noise."""
 
     parent: GridFile
 
@@ -130,11 +136,18 @@ class CandidateItem(pytest.Item):
         """The candidate's own row of the certificate."""
         return self.parent.certificate().row(self.configuration.label)
 
+    @property
+    def worse_than_noise(self) -> bool:
+        """Is it declared lossless, and worse than the reference's second run."""
+        return self.configuration.label in self.parent.certificate().worse_than_noise
+
     def runtest(self) -> None:
         """Read the verdict.
 
         Raises
         ------
+        WorseThanNoiseError
+            The candidate is declared lossless and is not.
         NotCertifiedError
             The candidate is not certified, required or not.
         """
@@ -150,10 +163,21 @@ class CandidateItem(pytest.Item):
             ("redline.gain", "unknown" if row.gain is None else row.gain),
             ("redline.required", row.required),
             ("redline.deployed", certificate.deployed),
+            *self.noise_properties(certificate),
             ("redline.digest", certificate.digest),
         ]
+        if self.worse_than_noise:
+            raise WorseThanNoiseError
         if not row.certified:
             raise NotCertifiedError
+
+    def noise_properties(self, certificate: Certificate) -> list[tuple[str, object]]:
+        """What a report has of run-to-run noise, where the reference ran twice."""
+        noise = certificate.noise_floor
+        if noise is None:
+            return []
+        p = next(row.p for row in noise.configurations if row.label == self.configuration.label)
+        return [("redline.noise_k", noise.k), ("redline.noise_p", p)]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show the numbers of a candidate that is not certified; anything else is a fault of ours, with traceback."""
@@ -183,16 +207,16 @@ class CandidateItem(pytest.Item):
         setattr(report, REPORT_KEY, self.parent.payload(self.configuration.label))
         report.user_properties = list(self.user_properties)
         row = self.row
-        needless = row.verdict == "not needed"
-        if row.certified:
+        needless, faulty = row.verdict == "not needed", self.worse_than_noise
+        if row.certified and not faulty:
             report.outcome, report.longrepr = "passed", None
-        elif row.required:
+        elif row.required or faulty:
             report.outcome = "failed"
             report.longrepr = self.shortfall()
         else:
             report.outcome, report.longrepr = "skipped", None
             report.wasxfail = row.verdict if needless else f"not certified: {row.verdict}"  # after "NOT REQUIRED"
-        if row.certified or row.required:
+        if row.certified or row.required or faulty:
             report.__dict__.pop("wasxfail", None)
 
     @staticmethod

@@ -69,6 +69,37 @@ class Outcomes:
         """``[m, n]`` scores where there are any, else 1 where the configuration was right."""
         return self.correct.astype(np.float64) if self.scores is None else self.scores
 
+    def split_last(self) -> tuple[Outcomes, Replicate]:
+        """Return the outcomes without their last configuration, and that as the reference's second run."""
+        last = Replicate(
+            self.correct[-1],
+            None if self.outputs is None else self.outputs[-1],
+            None if self.scores is None else self.scores[-1],
+        )
+        return replace(
+            self,
+            configurations=self.configurations[:-1],
+            correct=self.correct[:-1],
+            measures={name: values[:-1] for name, values in self.measures.items()},
+            outputs=None if self.outputs is None else self.outputs[:-1],
+            scores=None if self.scores is None else self.scores[:-1],
+        ), last
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """The reference's second run on the same n prompts.
+
+    Parameters
+    ----------
+    correct, outputs, scores
+        One row, ``[n]``, of what `Outcomes` has of configurations; outputs and scores only where those are known.
+    """
+
+    correct: NDArray[np.bool_]
+    outputs: NDArray[np.uint64] | None = None
+    scores: NDArray[np.float64] | None = None
+
 
 def unknown(
     configurations: tuple[str, ...],

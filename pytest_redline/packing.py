@@ -18,22 +18,23 @@ from numpy.typing import NDArray
 
 from pytest_redline.certificate_schema import PackedOutcomes
 from pytest_redline.errors import CertificateError
-from pytest_redline.outcomes import Outcomes
+from pytest_redline.noise_schema import PackedReplicate
+from pytest_redline.outcomes import Outcomes, Replicate
 
 _LARGE = 1 << 16  # bytes from which speed of packing matters more than a few percent of size
 _MOST_TEXT = 1 << 28  # bytes of a list of ids or groups
+_UNREADABLE = (ValueError, KeyError, TypeError, RecursionError, zlib.error, binascii.Error)
+_ODD_SCORES = "scores that are over 1, or not 1 where a verdict is right"
 _INTEGERS = ("u1", "u2", "u4", "u8")
 
 
-def pack(outcomes: Outcomes) -> PackedOutcomes:
-    """Pack outcomes; ``unpack`` restores them exactly."""
+def pack(outcomes: Outcomes, replicate: Replicate | None = None) -> PackedOutcomes:
+    """Pack outcomes; ``unpack`` and ``unpack_replicate`` restore them exactly."""
     labels = outcomes.configurations
     return PackedOutcomes(
         prompts=_text(list(outcomes.prompts)),
         groups=None if outcomes.groups is None else _text(list(outcomes.groups)),
-        correct={
-            label: _coded(np.packbits(row).tobytes()) for label, row in zip(labels, outcomes.correct, strict=True)
-        },
+        correct={label: _verdicts(row) for label, row in zip(labels, outcomes.correct, strict=True)},
         measures={
             name: {label: _numbers(row) for label, row in zip(labels, values, strict=True)}
             for name, values in sorted(outcomes.measures.items())
@@ -47,9 +48,35 @@ def pack(outcomes: Outcomes) -> PackedOutcomes:
         else {label: _numbers(row) for label, row in zip(labels, outcomes.scores, strict=True)},
         known=None
         if outcomes.known is None
-        else {label: _coded(np.packbits(row).tobytes()) for label, row in zip(labels, outcomes.known, strict=True)},
+        else {label: _verdicts(row) for label, row in zip(labels, outcomes.known, strict=True)},
         order=None if outcomes.order is None else _numbers(np.array(outcomes.order)),
+        replicate=None
+        if replicate is None
+        else PackedReplicate(
+            correct=_verdicts(replicate.correct),
+            outputs=None if replicate.outputs is None else _numbers(replicate.outputs),
+            scores=None if replicate.scores is None else _numbers(replicate.scores),
+        ),
     )
+
+
+def unpack_replicate(packed: PackedReplicate, n: int) -> Replicate:
+    """Restore the second run of the reference on n prompts.
+
+    Raises
+    ------
+    CertificateError
+        When a text is not what ``pack`` writes, or its length contradicts the number of prompts.
+    """
+    try:
+        correct = _bits(packed.correct, n)
+        outputs = None if packed.outputs is None else _array(packed.outputs, n).astype(np.uint64)
+        scores = None if packed.scores is None else _array(packed.scores, n).astype(np.float64)
+        if scores is not None and ((scores > 1).any() or not np.array_equal(scores == 1, correct)):
+            raise ValueError(_ODD_SCORES)
+        return Replicate(correct, outputs, scores)
+    except _UNREADABLE as error:
+        raise CertificateError(f"outcomes.replicate: cannot be unpacked ({error})") from None
 
 
 def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
@@ -87,7 +114,7 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
             else np.stack([_array(packed.scores[label], n).astype(np.float64) for label in labels])
         )
         if scores is not None and ((scores > 1).any() or not np.array_equal(scores == 1, np.stack(rows))):
-            raise ValueError("scores that are over 1, or not 1 where a verdict is right")
+            raise ValueError(_ODD_SCORES)
         known = None if packed.known is None else np.stack([_bits(packed.known[label], n) for label in labels])
         order = None if packed.order is None else tuple(_array(packed.order, n).astype(np.int64).tolist())
         if order is not None and sorted(order) != list(range(n)):
@@ -102,7 +129,7 @@ def unpack(packed: PackedOutcomes, labels: tuple[str, ...]) -> Outcomes:
         ):
             if keys != expected:
                 raise ValueError(f"{name} has other labels than the configurations")
-    except (ValueError, KeyError, TypeError, RecursionError, zlib.error, binascii.Error) as error:
+    except _UNREADABLE as error:
         raise CertificateError(f"outcomes: cannot be unpacked ({error})") from None
     return Outcomes(
         labels,
@@ -140,6 +167,10 @@ def _list(text: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError("not a list of texts")
     return values
+
+
+def _verdicts(row: NDArray[np.bool_]) -> str:
+    return _coded(np.packbits(row).tobytes())
 
 
 def _bits(text: str, n: int) -> NDArray[np.bool_]:

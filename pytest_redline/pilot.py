@@ -78,7 +78,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
                 f"{display(path)}: its outcomes are served, not recorded; name the certificate of its run instead, "
                 "which pytest --redline-report=DIR writes"
             )
-        recorded, _ = recorded_outcomes(grid, grid.source)
+        recorded, _, _ = recorded_outcomes(grid, grid.source)
     elif grid is not None:
         _refuse_means(path, grid.test)
         columns = grid.source.columns if isinstance(grid.source, RecordedSource) else Columns()

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,7 +149,8 @@ class Session:
         if report.passed:
             return "passed", ".", ("CERTIFIED", {"green": True})
         if report.failed:
-            return "failed", "F", ("NOT CERTIFIED", {"red": True})
+            worse = "worse_than_noise" in getattr(report, REPORT_KEY)
+            return "failed", "F", ("WORSE THAN NOISE" if worse else "NOT CERTIFIED", {"red": True})
         if report.skipped and getattr(report, REPORT_KEY)["verdict"] == "not needed":
             return "not needed", "u", ("NOT NEEDED", {"yellow": True})
         if report.skipped:
@@ -215,17 +216,29 @@ class Session:
         if self.options.partial:
             unseen = sorted(record.selected - set(record.failed)) if complete else []
         passed = [label for label in failing if record.failed.get(label) is False]
-        for labels, problem in (
-            (
-                unseen,
-                "selected and never judged"
-                if self.options.partial
-                else "required and not certified, though not among the tests that ran",
+        if self.options.partial:
+            record.problems += self.named(record, "selected and never judged", unseen)
+        else:
+            record.problems += self.unpassed(record, unseen, "though not among the tests that ran")
+        record.problems += self.unpassed(record, passed, "though its test did not fail")
+
+    def unpassed(self, record: GridRecord, labels: Sequence[str], though: str) -> list[str]:
+        """Say why the gate does not pass these candidates."""
+        worse = record.certificate.worse_than_noise if record.certificate is not None else ()
+        return [
+            *self.named(
+                record, f"required and not certified, {though}", [label for label in labels if label not in worse]
             ),
-            (passed, "required and not certified, though its test did not fail"),
-        ):
-            if labels:
-                record.problems.append(f"{self.shown(record)}: {problem}: {', '.join(labels)}")
+            *self.named(
+                record,
+                f"declared lossless and worse than noise, {though}",
+                [label for label in labels if label in worse],
+            ),
+        ]
+
+    def named(self, record: GridRecord, problem: str, labels: Sequence[str]) -> list[str]:
+        """One problem of these candidates; none where there are none."""
+        return [f"{self.shown(record)}: {problem}: {', '.join(labels)}"] if labels else []
 
     def live(self) -> Live:
         """How sources that serve are run in this session."""

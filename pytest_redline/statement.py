@@ -69,6 +69,7 @@ def state(
         if grid.clusters and outcomes.clusters
         else None,
         looks=_looks(grid, outcomes),
+        lossless=list(grid.lossless),
     )
     return claim.model_copy(update={"hash": sha256_of(claim.model_dump(mode="json", exclude={"hash"}))})
 

@@ -101,7 +101,7 @@ def read_studied(path: Path, reference: str | None, cost: str | None, strata: st
         columns = replace(columns, group=strata, declared=columns.declared | {"group"})
         grid = replace(grid, groups=Groups(strata, {}), source=replace(grid.source, columns=columns))
     assert isinstance(grid.source, RecordedSource)
-    recorded, _ = recorded_outcomes(grid, grid.source)
+    recorded, _, _ = recorded_outcomes(grid, grid.source)
     if len(recorded.outcomes.prompts) < 2:
         raise OutcomesError(f"{display(path)}: holds one prompt; a split takes at least two")
     index = grid.labels.index(name)

@@ -32,6 +32,7 @@ from pytest_redline.grid import (
     Drawn,
     Grid,
     Groups,
+    NoiseFloor,
     RecordedSource,
     Sample,
     Serving,
@@ -39,7 +40,7 @@ from pytest_redline.grid import (
 from pytest_redline.grid_schema import NAME_PATTERN
 from pytest_redline.labels import label_problem
 from pytest_redline.outcomes import Outcomes, natural_key
-from pytest_redline.packing import unpack
+from pytest_redline.packing import unpack, unpack_replicate
 from pytest_redline.paths import display
 from pytest_redline.spending import DeclaredLooks, Stopping
 from pytest_redline.text import on_one_line, spelled
@@ -112,6 +113,9 @@ def differences(certificate: Certificate) -> list[str]:
         checkpoints=certificate.statement.checkpoints,
         sharing=certificate.sharing,
         reuse=certificate.reuse,
+        replicate=None
+        if certificate.outcomes.replicate is None
+        else unpack_replicate(certificate.outcomes.replicate, len(outcomes.prompts)),
     )
     said, computed = certificate.model_dump(mode="json"), again.model_dump(mode="json")
     for key in _TAKEN_AS_GIVEN:
@@ -191,6 +195,13 @@ def _grid(certificate: Certificate) -> Grid:
     reuse = certificate.reuse
     if reuse is not None and (reuse.counted < len(labels) or reuse.together < certificate.delta * (1 - _ROUNDING)):
         raise CertificateError("reuse: counts fewer configurations, or holds together at less, than this grid alone")
+    lossless = set(statement.lossless)
+    if len(lossless) < len(statement.lossless) or not lossless <= set(labels) - {statement.reference}:
+        raise CertificateError("statement.lossless: not different candidates of the statement")
+    if lossless and certificate.noise_floor is None:
+        raise CertificateError("noise_floor: is missing, though the statement names lossless configurations")
+    if certificate.noise_floor is not None and certificate.noise_floor.label in rows:
+        raise CertificateError(f"noise_floor.label: {certificate.noise_floor.label!r} is one of the configurations")
     sample = statement.prompts.sample
     if sample is not None and (sample.keys() != {"n", "seed"} or sample["n"] != statement.prompts.n):
         raise CertificateError("statement.prompts.sample: not a draw of these prompts")
@@ -231,6 +242,8 @@ def _grid(certificate: Certificate) -> Grid:
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,
         stopping=_stopping(certificate),
         deploy_only=certificate.spent is not None and certificate.spent.deploy_only,
+        noise_floor=NoiseFloor(certificate.noise_floor.label) if certificate.noise_floor else None,
+        lossless=tuple(statement.lossless),
         grader=statement.grader,
         **made,
     )

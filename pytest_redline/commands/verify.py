@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pytest_redline.report.words import decision
+    from pytest_redline.report.words import decision, fault
     from pytest_redline.verify import verify
 
     failed = False
@@ -42,9 +42,6 @@ def _run(options: argparse.Namespace) -> int:
         print(f"  {certificate.promise}")
         if options.require_passed and certificate.failing:
             failed = True
-            print(
-                f"{path}: --require-passed: the gate did not pass, as {', '.join(certificate.failing)} "
-                f"{'is' if len(certificate.failing) == 1 else 'are'} not certified",
-                file=sys.stderr,
-            )
+            reasons = ", ".join(f"{label} {fault(certificate, label)}" for label in certificate.failing)
+            print(f"{path}: --require-passed: the gate did not pass, as {reasons}", file=sys.stderr)
     return int(failed)

@@ -63,15 +63,19 @@ def _heading(certificate: Certificate) -> str:
 
 def _table(certificate: Certificate) -> str:
     cost = f" {_code(certificate.cost.name)} |" if certificate.cost else ""
+    noise = certificate.noise_floor
     served, served_rule = (" served |", "---:|") if certificate.spent else ("", "")
+    compared, compared_rule = (" vs A/A |", "---:|") if noise else ("", "")
     lines = [
-        f"| | configuration |{cost} gain | k/n | risk | risk at most | p | net points | gained |{served} verdict |",
-        "|---|---|" + ("---:|" if cost else "") + "---:|---:|---:|---:|---:|---:|---:|" + served_rule + "---|",
+        f"| | configuration |{cost} gain | k/n | risk | risk at most | p | net points | gained |"
+        f"{served}{compared} verdict |",
+        f"|---|---|{'---:|' if cost else ''}{7 * '---:|'}{served_rule}{compared_rule}---|",
     ]
     for row in certificate.configurations:
         marks = ("fastest certified " if row.label == certificate.deployed else "") + (
             "required" if row.required else ""
         )
+        against = f" {words.against_noise(certificate, row.label)} |" if noise else ""
         shown_cost = f" {words.number(row.cost)} |" if cost else ""
         gain = words.NONE if row.verdict == "reference" else words.gain(row.gain)
         lines.append(
@@ -79,7 +83,12 @@ def _table(certificate: Certificate) -> str:
             f"{words.share(row.k, row.n, row.unknown)} | {words.measured(row.joint_risk, 4)} | "
             f"{words.upper(row.risk_upper_simultaneous)} | {words.p_value(row.p)} | "
             f"{words.points(row.net_accuracy)}{words.interval(row.net_accuracy_interval)} | "
-            f"{_count(row.gained)} |{_served(certificate, row.label)} {words.verdict(row)} |"
+            f"{_count(row.gained)} |{_served(certificate, row.label)}{against} {words.verdict(row)} |"
+        )
+    if noise is not None:
+        lines.append(
+            f"| | {_code(noise.label)} |{' |' if cost else ''} | {words.share(noise.k, noise.n)} | {noise.rate:.4f} | "
+            f"| | {words.points(noise.net_accuracy)} | {noise.gained} |{' |' if served else ''} | noise floor |"
         )
     return "\n".join(lines)
 
@@ -94,7 +103,9 @@ def _sections(certificate: Certificate) -> list[str]:
         sections.append(f"### {kind} configuration against the reference\n\n{changes}")
     for label in certificate.failing:
         text = "\n".join(words.shortfall(certificate, certificate.row(label)))
-        sections.append(f"### `{label}` is not certified\n\n```\n{text}\n```")
+        sections.append(f"### `{label}` {words.fault(certificate, label)}\n\n```\n{text}\n```")
+    if certificate.noise_floor:
+        sections.append(spelled(words.noise(certificate)))
     sections += [_risk(certificate, risk) for risk in certificate.risks]
     sections += [_group(certificate, group) for group in certificate.groups]
     if certificate.frontier:

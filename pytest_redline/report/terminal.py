@@ -46,7 +46,7 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     """
     stream = StringIO()
     rows, hidden = _shown(certificate)
-    columns = _fitting(_columns(certificate, rows), width)
+    columns = _fitting(_with_noise(certificate, rows, _columns(certificate, rows)), width)
     console = Console(
         file=stream,
         width=max(width, _width(columns)),
@@ -82,6 +82,8 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
         console.print(line)
+    if certificate.noise_floor:
+        console.print(Text(words.noise(certificate)))
     if certificate.sharing:
         console.print(words.sharing(certificate))
     for text in (words.spent(certificate), words.shared_costs(certificate)):
@@ -144,6 +146,25 @@ def _columns(certificate: Certificate, rows: Sequence[ConfigurationResult]) -> l
     ]
 
 
+def _with_noise(certificate: Certificate, rows: Sequence[ConfigurationResult], columns: list[Column]) -> list[Column]:
+    """Put the reference's second run below the rows, and how each of them compares with it before its verdict."""
+    noise = certificate.noise_floor
+    if noise is None:
+        return columns
+    compared = Column("vs A/A", [words.against_noise(certificate, row.label) for row in rows], True, 1)
+    below = {
+        "configuration": spelled(noise.label),
+        "net": words.points(noise.net_accuracy),
+        "k/n": words.share(noise.k, noise.n) + (" " if certificate.risks else ""),
+        "risk": f"{noise.rate:.3f}",
+        "verdict": "noise floor",
+    }
+    return [
+        column._replace(cells=[*column.cells, below.get(column.header, "")])
+        for column in (*columns[:-1], compared, columns[-1])
+    ]
+
+
 def _left_out(
     certificate: Certificate, columns: Sequence[Column], rows: Sequence[ConfigurationResult]
 ) -> Iterator[Text]:
@@ -180,6 +201,8 @@ def _table(columns: Sequence[Column], rows: Sequence[ConfigurationResult]) -> Ta
         cells = [Text(column.cells[index]) for column in columns]
         cells[-1].stylize(_STYLES[words.verdict(row)])
         table.add_row(*cells)
+    for index in range(len(rows), len(columns[0].cells)):
+        table.add_row(*(column.cells[index] for column in columns), style="dim")
     return table
 
 

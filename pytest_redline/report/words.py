@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pytest_redline.certificate_schema import Certificate, ConfigurationResult, RiskResult
 from pytest_redline.text import spelled
@@ -134,11 +135,13 @@ def decision(certificate: Certificate) -> str:
     """Say in a sentence or two what is not certified, what may be deployed, and whether what is served may."""
     deployed = certificate.row(certificate.deployed)
     sentences = []
-    if certificate.failing:
-        labels = ", ".join(certificate.failing[:_MOST_NAMED])
-        more = f" and {len(certificate.failing) - _MOST_NAMED} more" if len(certificate.failing) > _MOST_NAMED else ""
-        served = "What is served is not certified" if certificate.serving in certificate.failing else "Not certified"
-        sentences.append(f"{served}: {labels}{more}.")
+    if certificate.uncertified:
+        served = (
+            "What is served is not certified" if certificate.serving in certificate.uncertified else "Not certified"
+        )
+        sentences.append(f"{served}: {_some(certificate.uncertified)}.")
+    if certificate.worse_than_noise:
+        sentences.append(f"Declared lossless and worse than noise: {_some(certificate.worse_than_noise)}.")
     if certificate.cost is None:
         sentences.append("No cost is known, so none is preferred to the reference.")
     elif certificate.deployed == certificate.reference:
@@ -159,6 +162,61 @@ def decision(certificate: Certificate) -> str:
             "It is what is served." if same else f"Served is {serving.label} ({gain(serving.gain)}), which is {state}."
         )
     return " ".join(sentences)
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+    return f"{', '.join(labels[:_MOST_NAMED])}{more}"
+
+
+def fault(certificate: Certificate, label: str) -> str:
+    """Say in a few words why the gate does not pass a configuration."""
+    reasons = [
+        reason
+        for reason, labels in (
+            ("is not certified", certificate.uncertified),
+            ("is declared lossless and worse than noise", certificate.worse_than_noise),
+        )
+        if label in labels
+    ]
+    return " and ".join(reasons)
+
+
+def noise(certificate: Certificate) -> str:
+    """Say how the reference fares against itself; empty where it ran once."""
+    found = certificate.noise_floor
+    if found is None:
+        return ""
+    texts = "" if found.texts_differ is None else f", with another text on {found.texts_differ:,}"
+    ends = found.risk_interval
+    spread = "" if ends is None else f", 95 % {lower(ends[0])} to {upper(ends[1])}"
+    return (
+        f"Noise floor: run twice, the reference loses {share(found.k, found.n)} to itself{texts}; rate "
+        f"{found.rate:.4f} (se {found.standard_error:.4f}{spread}). vs A/A: the chance that a lossless candidate comes "
+        "out worse than its second run by as much."
+    )
+
+
+def against_noise(certificate: Certificate, label: str) -> str:
+    """Print the p-value of a candidate against the second run, marked where it fails by it."""
+    for row in certificate.noise_floor.configurations if certificate.noise_floor else ():
+        if row.label == label:
+            return p_value(row.p) + ("!" if label in certificate.worse_than_noise else "")
+    return ""
+
+
+def _worse_than_noise(certificate: Certificate, label: str) -> list[str]:
+    """Say what shows that a configuration is not lossless; empty where nothing does."""
+    found = certificate.noise_floor
+    if found is None or found.level is None or label not in certificate.worse_than_noise:
+        return []
+    row = next(each for each in found.configurations if each.label == label)
+    return [
+        f"worse than noise: declared lossless, and alone wrong on {counted(row.worse, 'prompt')}",
+        f"  {found.label}, the second run of {certificate.reference}, is alone wrong on {row.better:,}",
+        f"  exact one-sided McNemar p = {p_value(row.p)}, and {found.level:.3g} allows no more",
+        "  not run-to-run noise: look for a fault of the engine, or do not call it lossless",
+    ]
 
 
 def sharing(certificate: Certificate) -> str:
@@ -223,10 +281,10 @@ def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[st
 
 
 def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
-    """Say what a configuration that is not certified shows, and what would certify it; one text per line."""
-    needed = row.needed
+    """Say what a configuration shows that does not pass, and what would certify it; one text per line."""
+    worse, needed = _worse_than_noise(certificate, row.label), row.needed
     if needed is None:
-        return _stopped(certificate, row)
+        return worse or _stopped(certificate, row)
     over = failed(row)
     drop = certificate.statement.loss is not None and certificate.statement.loss.kind == "drop"
     violated = "lower in score" if drop else "violated"
@@ -235,6 +293,7 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     if "all" not in over:  # what a one-line summary shows is what failed
         heads = [f"risk {risk.name} {risk_counts(risk, row.label)}, budget {risk.alpha:g}" for risk in risks] + heads
     lines = [
+        *worse,
         f"{row.verdict}: {heads[0]}",
         *(f"  {head}" for head in heads[1:]),
         f"  mean drop below {certificate.reference}: {measured(row.joint_risk, 4)}"

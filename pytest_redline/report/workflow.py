@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_redline.certificate_schema import Certificate
-from pytest_redline.report.words import shortfall
+from pytest_redline.report.words import fault, shortfall
 
 _PLACE = re.compile(r"(?P<file>[^:\n]+):(?P<line>\d+)(?::| )")
 _MOST = 10  # GitHub shows this many of a kind for each step
 
 
 def verdicts(certificate: Certificate, path: str, lines: Mapping[str, int]) -> list[str]:
-    """Make one ``::error`` for each required candidate that is not certified, a ``::notice`` of the decision if none.
+    """Make one ``::error`` for each candidate that does not pass, a ``::notice`` of the decision if none.
 
     Source: GitHub's workflow commands; data escapes ``% CR LF``, properties also ``: ,``.
     """
@@ -29,7 +29,7 @@ def verdicts(certificate: Certificate, path: str, lines: Mapping[str, int]) -> l
             "error",
             path,
             lines.get(label, 1),
-            f"redline {certificate.name}: {label} is not certified",
+            f"redline {certificate.name}: {label} {fault(certificate, label)}",
             "\n".join(line.strip() for line in shortfall(certificate, certificate.row(label))),
         )
         for label in failing[:_MOST]

@@ -82,6 +82,7 @@ def serve(
     progress: Progress,
     before: Callable[[Mapping[str, str]], None] = lambda checkpoints: None,
     judged_by: Callable[[Mapping[str, str]], Family] = lambda checkpoints: HOLM,
+    replicate: int = 0,
 ) -> Served:
     """Serve the prompts with every configuration of a grid.
 
@@ -95,6 +96,8 @@ def serve(
         Called before anything is served, with the hashes of the checkpoints.
     judged_by
         Says, with the same hashes, how delta is shared: it decides when a verdict is final.
+    replicate
+        Which run of the configurations this is: each has its own place in the store.
 
     Raises
     ------
@@ -109,7 +112,7 @@ def serve(
     _check_answers(prompts, grader)
     used = _device(device or source.device)
     checkpoints: dict[str, str] = {}
-    families = _families(grid, source, prompts, used, checkpoints)
+    families = _families(grid, source, prompts, used, checkpoints, replicate)
     progress.start(grid.labels, grid.reference, len(prompts.ids))
     book = Book(grid, prompts, grader, progress)
     schedule = Schedule(grid, prompts.ids, prompts.groups, prompts.order, judged_by(checkpoints))
@@ -190,7 +193,12 @@ def _processor(device: str) -> str:
 
 
 def _families(
-    grid: Grid, source: EngineSource, prompts: Prompts, device: str, checkpoints: dict[str, str]
+    grid: Grid,
+    source: EngineSource,
+    prompts: Prompts,
+    device: str,
+    checkpoints: dict[str, str],
+    replicate: int = 0,
 ) -> list[_Family]:
     engine_code = hash_files(Path(redline_engine.__file__).parent, "**/*.py")
     checkpoints.update(checkpoint_hashes(grid, source))
@@ -217,7 +225,7 @@ def _families(
             "stated": [spec.mask_id, spec.end_ids],
             "batch_size": source.batch_size,
             "knobs": knobs.effective(),
-            "replicate": 0,
+            "replicate": replicate,
         }
         family.rows.append(row)
         family.knobs.append(knobs)

@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import binom
 
 from pytest_redline.errors import OutcomesError
+from pytest_redline.gate import certificate_of
 from pytest_redline.grid import Columns, CorrectColumn, RecordedSource
+from pytest_redline.grid_file import load_grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.sources.recorded import Recorded, load_recorded
 
@@ -99,7 +102,9 @@ TRIMMED_LOGS = {
     "gpt3_verifier_gsm8k": Log(
         "gpt3_verifier_gsm8k.jsonl.gz", VERIFIER_LABELS, columns("line", CorrectColumn("{config}.is_correct"))
     ),
-    "gpt35_humaneval_results": Log("gpt35_humaneval_{label}.jsonl.gz", ("run0", "rerun1", "diluted_half"), PASSED),
+    "gpt35_humaneval_results": Log(
+        "gpt35_humaneval_{label}.jsonl.gz", ("run0", "rerun1", "rerun2", "diluted_half"), PASSED
+    ),
     "llama31-8b_ollama_mmlu": Log("{label}.jsonl", MMLU_LABELS, MMLU_COLUMNS, ("tokens_per_second",)),
 }
 
@@ -208,12 +213,42 @@ def test_two_rows_a_prompt_by_filter_are_refused() -> None:
     )
 
 
+def test_a_setting_served_again_is_the_noise_floor_of_real_logs(tmp_path: Path) -> None:
+    files = {label: str(TRIMMED / f"gpt35_humaneval_{label}.jsonl.gz") for label in ("run0", "rerun2", "diluted_half")}
+    grid = {
+        "redline": 1,
+        "name": "humaneval",
+        "population": "HumanEval",
+        "alpha": 0.05,
+        "cost": "unknown",
+        "source": {"outcomes": {"columns": {"prompt": "task_id", "correct": "passed"}}},
+        "reference": "run0",
+        "serving": "rerun2",
+        "noise_floor": {"log": str(TRIMMED / "gpt35_humaneval_rerun1.jsonl.gz")},
+        "lossless": ["rerun2", "diluted_half"],
+        "configurations": {label: {"log": file} for label, file in files.items()},
+    }
+    path = tmp_path / "h.redline.yaml"
+    path.write_text(yaml.safe_dump(grid, sort_keys=False))
+    certificate = certificate_of(load_grid(path))
+    noise = certificate.noise_floor
+    assert noise is not None
+    assert (noise.label, noise.k, noise.n, noise.gained) == ("A/A", 2, 164, 0)
+    assert noise.standard_error == pytest.approx(0.0086, abs=5e-5)
+    rerun, diluted = noise.configurations
+    assert (rerun.label, rerun.worse, rerun.better, rerun.p) == ("rerun2", 0, 2, 1.0)
+    assert (diluted.worse, diluted.better) == (90, 0)
+    assert diluted.p == pytest.approx(2.0**-90)
+    assert certificate.failing == certificate.worse_than_noise == ("diluted_half",)
+    assert [Path(record.path).name for record in certificate.provenance.outcomes][-1].endswith("rerun1.jsonl.gz")
+
+
 @needs_whole_logs
 def test_the_trimmed_logs_are_those_of_the_whole_ones() -> None:
     rows = {(row["dataset"], row["ref"], row["cand"], row["scoring"]): row for row in expected_pairs(WHOLE)}
     for row in expected_pairs(TRIMMED):
         assert rows[row["dataset"], row["ref"], row["cand"], row["scoring"]].items() >= row.items()
-    for label in ("run0", "rerun1", "diluted_half"):
+    for label in ("run0", "rerun1", "rerun2", "diluted_half"):
         path = WHOLE / "gpt35_humaneval_results" / f"{label}.jsonl_results.jsonl"
         whole = [json.loads(line) for line in path.read_text().splitlines()]
         trimmed = gzip.decompress((TRIMMED / f"gpt35_humaneval_{label}.jsonl.gz").read_bytes()).splitlines()
