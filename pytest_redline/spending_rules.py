@@ -36,8 +36,11 @@ def stopping_of(
         looks = DeclaredLooks(tuple(written.looks.at), early=written.looks.early)
         _check_sizes(written.looks.at, model, complaints)
     design = model.population.design if isinstance(model.population, PopulationModel) else ""
-    if looks and design == "stratified":  # the strata have their sizes at the last look only
+    shares = model.prompts is not None and model.prompts.sample is not None and model.prompts.sample.shares is not None
+    if looks and (design == "stratified" or shares):  # the strata have their sizes at the last look only
         complaints.complain((*_AT, "looks"), "the prompts are stratified, which no look but the last one is")
+    if looks and design == "census":
+        complaints.complain((*_AT, "looks"), "a census says what this run did on all prompts, and a look sees a part")
     elsewhere = written.candidates == "where_reference_right"
     if not (written.curtail or looks or elsewhere):
         complaints.complain((*_AT, "curtail"), "nothing else is declared, so nothing is stopped; remove `stopping`")

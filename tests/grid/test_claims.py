@@ -159,6 +159,23 @@ def test_population_that_does_not_hold_together_is_one_problem(problems, text, p
     assert found.startswith(f"g.redline.yaml:{problem}")
 
 
+# -- Beside stopping ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("swap", "problem"),
+    [
+        (("{file: p.jsonl}", "{file: p.jsonl, sample: {n: 100, seed: 1, shares: {a: 0.7, b: 0.3}}}"), "are stratified"),
+        (("made prompts", "{name: x, design: stratified}"), "the prompts are stratified, which no look but the last"),
+        (("made prompts", "{name: x, design: census}"), "a census says what this run did on all prompts"),
+        (("reference:", "risks: {cut: {measure: finished, alpha: 0.1}}\nreference:"), "declared risks need every"),
+    ],
+)
+def test_looks_go_with_draws_that_each_look_is_one_of(problems, swap, problem):
+    (found,) = problems(ENGINE.replace(*swap) + "groups: {by: kind}\nstopping: {looks: 3}\n")
+    assert problem in found
+
+
 # -- Scores and repeats -------------------------------------------------------------------------------------------
 
 
