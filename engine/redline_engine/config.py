@@ -213,6 +213,13 @@ class DecodeKnobs(_Validated):
     add_block_threshold
         The next block opens once the last open one has progress **>=** this; 0 to 1, default 0.1. At most one opens
         per forward. Read if ``buffer_size`` exceeds 1.
+    edit_threshold
+        Also replace a resolved token of the open block, prompt tokens excepted, where the model proposes another one
+        with confidence **>** this; 0 to 1, default 0: tokens stay as accepted. A full block is run again until nothing
+        changes. Needs ``buffer_size`` 1.
+    max_post_edit_steps
+        A full block is edited in at most one more forward than this; at least 0, default 16. Read if
+        ``edit_threshold`` exceeds 0.
     max_new_tokens
         Limit on the position of the reply's last token; at least 1, default 256. Decoding runs to the end of the block
         that holds the limit and the reply is cut there.
@@ -242,6 +249,8 @@ class DecodeKnobs(_Validated):
     denoising_steps: int = 4
     semi_complete_threshold: float = 0.9
     add_block_threshold: float = 0.1
+    edit_threshold: float = 0.0
+    max_post_edit_steps: int = 16
     max_new_tokens: int = 256
     max_forwards: int | None = None
     temperature: float = 0.0
@@ -260,6 +269,8 @@ class DecodeKnobs(_Validated):
         "denoising_steps": _whole(1, 512),
         "semi_complete_threshold": _number(0, 1),
         "add_block_threshold": _number(0, 1),
+        "edit_threshold": _number(0, 1),
+        "max_post_edit_steps": _whole(0, 2**24),
         "max_new_tokens": _whole(1, 2**24),
         "max_forwards": _whole(1, 2**24, optional=True),
         "temperature": _number(0, 100),
@@ -269,6 +280,16 @@ class DecodeKnobs(_Validated):
         "stop_tokens": _TOKENS,
         "stop_strings": _TEXTS,
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.edits and self.buffer_size > 1:
+            raise KnobError(
+                [
+                    f"edit_threshold: edits one block until it is stable, so it needs buffer_size 1; found "
+                    f"{self.buffer_size}; set buffer_size: 1, or leave edit_threshold out"
+                ]
+            )
 
     @classmethod
     def from_mapping(cls, knobs: Mapping[str, object], defaults: Mapping[str, object] | None = None) -> Self:
@@ -281,7 +302,10 @@ class DecodeKnobs(_Validated):
             Those of `defaults` may be switched off: they are meant for many configurations.
         """
         usable, problems = cls._read_map({**(defaults or {}), **knobs})
-        made = cls(**usable)
+        try:
+            made = cls(**usable)
+        except KnobError as error:
+            raise KnobError([*problems, *error.problems]) from None
         unread = made._unread()
         problems += [f"{name}: nothing reads it while {unread[name]}; remove it" for name in knobs if name in unread]
         if problems:
@@ -294,19 +318,29 @@ class DecodeKnobs(_Validated):
         unread = {name: f"schedule is {self.schedule}" for key, name in numbers.items() if key != self.schedule}
         if self.buffer_size == 1:
             unread |= dict.fromkeys(("semi_complete_threshold", "add_block_threshold"), "buffer_size is 1")
+        if not self.edits:
+            unread["max_post_edit_steps"] = "edit_threshold is 0"
         if self.temperature == 0:
             unread |= dict.fromkeys(("top_p", "top_k", "seed"), "temperature is 0")
         return unread
 
     def effective(self) -> dict[str, Any]:
-        """Name and value of every knob that is read, in the order of the fields; equal maps decode equally."""
-        unread = self._unread()
+        """Name and value of every knob that is read, in the order of the fields; equal maps decode equally.
+
+        A threshold of 0 that switches editing off is left out.
+        """
+        unread = self._unread() | ({} if self.edits else {"edit_threshold": ""})
         return {
             item.name: float(value) if isinstance(item.default, float) else value
             for item in fields(self)
             if item.name not in unread
             for value in (getattr(self, item.name),)
         }
+
+    @property
+    def edits(self) -> bool:
+        """Whether resolved tokens may change, so that the model is asked about them too."""
+        return self.edit_threshold > 0
 
     @property
     def sampling(self) -> Sampling | None:

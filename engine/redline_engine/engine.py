@@ -193,20 +193,21 @@ class Engine:
 
     def _admit(self, submitted: _Submitted) -> None:
         """Put a walker of each configuration at the start of the prompt, one book per family."""
-        families: dict[tuple[int, Sampling | None], list[int]] = {}
+        families: dict[tuple[int, Sampling | None, bool], list[int]] = {}
         for number, knobs in enumerate(submitted.configurations):
-            families.setdefault((knobs.block_size or self.model.info.block_size, knobs.sampling), []).append(number)
+            size = knobs.block_size or self.model.info.block_size
+            families.setdefault((size, knobs.sampling, knobs.edits), []).append(number)
         tokens = np.asarray(submitted.prompt.tokens, np.int32)
         info = self.model.info
         self._prompts[submitted.ticket] = submitted.prompt
         self._books[submitted.ticket] = len(families)
         self.counts.peak_prompts = max(self.counts.peak_prompts, len(self._prompts))
-        for (size, sampling), numbers in families.items():
+        for (size, sampling, edits), numbers in families.items():
             walkers = self._walkers.get(size)
             if walkers is None:
                 walkers = self._walkers[size] = Walkers(size, info.mask_id, self._detokenize, self._record)
             pool = self._pools.setdefault(size, PagePool())
-            book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers))
+            book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers), edits)
             chosen = [submitted.configurations[number] for number in numbers]
             rows = walkers.add(submitted.prompt.tokens, chosen, info.end_ids)
             self._configuration |= {(size, row): number for number, row in zip(numbers, rows.tolist(), strict=True)}

@@ -63,7 +63,9 @@ class State:
     def __init__(self, book: StateBook, tokens: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
         self.book = book
         self.tokens = tokens
-        self.positions = positions  # the masked ones
+        self.positions = (
+            positions  # that are asked about: the masked ones, in a family that edits all of the last block
+        )
         self.answer: Answer | None = None if positions.size else _NOTHING
         self.waiting: list[int] = []  # rows of the walkers that stand here
 
@@ -83,6 +85,8 @@ class StateBook:
         Where pages of this block size come from.
     walkers
         Walkers that have not finished yet.
+    edits
+        Whether the family's walkers also hear about the resolved positions of the last block.
     """
 
     def __init__(
@@ -94,12 +98,15 @@ class StateBook:
         sampling: Sampling | None,
         pool: PagePool,
         walkers: int,
+        edits: bool = False,
     ) -> None:
         self.ticket = ticket
         self.block_size = block_size
         self.walkers = walkers
         self._mask_id = mask_id
         self._sampling = sampling
+        self._edits = edits
+        self._length = len(prompt)
         self._pool = pool
         self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
         self._full = len(prompt) // block_size  # blocks that are equal in all states
@@ -116,8 +123,13 @@ class StateBook:
         state = self._states.get(key)
         if state is not None:
             return state, False
-        state = self._states[key] = State(self, tokens.copy(), np.flatnonzero(tokens == self._mask_id))
+        state = self._states[key] = State(self, tokens.copy(), self._asked(tokens))
         return state, True
+
+    def _asked(self, tokens: NDArray[np.int32]) -> NDArray[np.int64]:
+        if self._edits:
+            return np.arange(max(self._length, len(tokens) - self.block_size), len(tokens))
+        return np.flatnonzero(tokens == self._mask_id)
 
     def query(self, state: State) -> Query:
         """Put a state's question to the model, and take pages for the complete leading blocks that have none."""

@@ -24,6 +24,8 @@ WALKER = np.dtype(
         ("semi", np.float64),
         ("add", np.float64),
         ("max_forwards", np.int64),
+        ("edit", np.float64),  # confidence that a resolved token is replaced at; infinite for never
+        ("max_post", np.int64),
         ("end_set", np.int64),  # number of its set of end tokens
         # where it stands
         ("base", np.int64),  # first block of the buffer
@@ -31,7 +33,8 @@ WALKER = np.dtype(
         ("commit_end", np.int64),  # one past the last block that the next forward commits
         ("run_end", np.int64),  # one past the last block that the next forward runs
         ("end", np.int64),  # position of the leftmost end token within the limit
-        ("settled", np.int64),  # position of the first unresolved token
+        ("settled", np.int64),  # position of the first token that may still change
+        ("post", np.int64),  # forwards that ran the first block of the buffer full, to edit it
         ("reason", np.int64),  # number of the finish reason
         # what it cost so far
         ("forwards", np.int64),

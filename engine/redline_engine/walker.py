@@ -18,6 +18,9 @@ confidence). `Walkers.advance` then takes the step:
 4. else open at most one block: the next one, if there is room, no end token stands anywhere in the reply, the last
    open block has progressed far enough, and it does not lie beyond the block of the position limit.
 
+A walker that edits (`edits.py`) also replaces resolved tokens of its one open block, and commits the block when it has
+become stable.
+
 A prompt's full blocks are committed by the first forward, the prefill. If the prompt fills its last block, no block is
 open in the prefill and it accepts nothing; otherwise the shared last block is open from the start.
 
@@ -40,6 +43,7 @@ from numpy.typing import NDArray
 
 from redline_engine.accept import accept, may_open, must_move, quotas, rule_numbers
 from redline_engine.config import DecodeKnobs
+from redline_engine.edits import Window, editable, replaced, settle
 from redline_engine.replies import REASONS, RUNNING, Replies
 from redline_engine.stops import Detokenize
 from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
@@ -92,6 +96,8 @@ class Walkers:
             walker["end_set"] = self._end_sets.setdefault(ends, len(self._end_sets))
             walker["threshold"], walker["quota"], walker["steps"] = rule_numbers(knob)
             walker["semi"], walker["add"] = knob.semi_complete_threshold, knob.add_block_threshold
+            walker["edit"] = knob.edit_threshold if knob.edits else np.inf
+            walker["max_post"] = knob.max_post_edit_steps
             self._replies.watch(row, knob.stop_strings)
             if self.record:
                 self._records[row] = []
@@ -115,17 +121,20 @@ class Walkers:
         rows
             ``[W]``, all different.
         tokens, confidence
-            The model's answers at the masked positions of each row's stance, in the order of positions, row after row.
+            The model's answers at the masked positions of each row's stance, in the order of positions, row after row;
+            of a row that edits, at every position of the open block that is no prompt's.
         """
         walkers = self._table.walkers[rows]
         blocks, masked = self._window(rows, walkers)
+        window = self._seen(rows, walkers, blocks) if np.isfinite(walkers["edit"]).any() else None
+        asked = masked if window is None else masked | editable(walkers, window)
         left = masked.sum(axis=2)
         progress = (self.block_size - left) / self.block_size
 
         judged, slot = np.nonzero(left)
         before = np.where(slot > 0, progress[judged, slot - 1], 1.0)
         heard = np.zeros(masked.shape, np.float32)
-        heard[masked] = confidence
+        heard[asked] = confidence
         turn = self._table.turns[rows[judged], blocks[judged, slot]]
         takes = accept(
             heard[judged, slot],
@@ -137,7 +146,12 @@ class Walkers:
         self._table.turns[rows[judged], blocks[judged, slot]] = turn + takes.any(axis=1)
         accepted = np.zeros_like(masked)
         accepted[judged, slot] = takes
-        self._write(rows, walkers, blocks, accepted, tokens[accepted[masked]])
+        written = accepted
+        if window is not None:
+            said = np.zeros(asked.shape, np.int32)
+            said[asked] = tokens
+            written = accepted | replaced(walkers, window, asked & ~masked, said, heard)
+        self._write(rows, walkers, blocks, written, tokens[written[asked]])
         if self.record:
             self._keep_records(rows, walkers, left, blocks, accepted)
 
@@ -152,6 +166,9 @@ class Walkers:
             walkers["base"] * self.block_size + still.argmax(axis=1),
             walkers["opened"] * self.block_size,
         )
+        if window is not None:
+            full = window.opened[:, 0] & (left[:, 0] == 0)
+            settle(walkers, self._seen(rows, walkers, blocks), full, written, self._end_sets.items())
         walkers["base"] = walkers["commit_end"]
         walkers["reason"] = self._finish(walkers)
         self._table.walkers[rows] = walkers
@@ -188,6 +205,10 @@ class Walkers:
         blocks = walkers["base"][:, None] + np.arange(walkers["buffer_size"].max())
         is_open = blocks < walkers["opened"][:, None]
         return blocks, (self._table.tokens[rows[:, None], blocks] == self.mask_id) & is_open[:, :, None]
+
+    def _seen(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> Window:
+        """Tokens of the buffers as they stand."""
+        return Window(blocks, self._table.tokens[rows[:, None], blocks], blocks < walkers["opened"][:, None])
 
     def _write(
         self,

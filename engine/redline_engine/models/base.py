@@ -64,7 +64,8 @@ class Query(NamedTuple):
     stores
         Blocks to keep, among those run.
     positions
-        ``[n]`` masked positions, ascending, all in blocks to be run. None at all in a commit-only forward.
+        ``[n]`` positions asked about, ascending, all in blocks to be run: the masked ones, and for a configuration that
+        edits also resolved ones.
     sampling
         How tokens are drawn; None for greedy.
     uniforms
