@@ -50,7 +50,7 @@ def decided_by_checkpoint(
         family, faults = family_of(config)
         if family is None or faults:
             return decided, None
-        said = {found.value for found in block_sizes(config, family, directory)}
+        said = {found.value for found in block_sizes(config, family, directory) if isinstance(found.value, int)}
         if block_size is None and "block_size" not in config and len(said) == 1:
             decided["block_size"] = said.pop()
         if spec.template is not None or not has_chat_template(directory):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,8 @@ def test_quantised_tensors_are_refused(directory):
         ({"head_dim": 15}, "of head_dim 15 is no even number of dimensions"),
         ({"vocab_size": "120"}, "vocab_size: '120' is not allowed; it must be a whole number of at least 1"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: 0 is not allowed"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1000000000 is not allowed; it must be at most 4096"),
+        ({"num_attention_heads": 10**9}, "num_attention_heads: 1000000000 is not allowed; it must be at most 4096"),
         ({"rms_norm_eps": None}, "no rms_norm_eps"),
         ({"num_attention_heads": 5}, "num_attention_heads 5 is no multiple of num_key_value_heads 2"),
         ({"model_type": "llama"}, "model_type 'llama'; known are sdar, qwen3, sdar_moe, qwen3_moe, llada2_moe"),
@@ -298,6 +301,26 @@ def test_the_mask_is_a_special_token(directory, name):
     edit(directory / "config.json", mask_token_id=115)
     (fault,) = faults_of(directory, describe, mask_id=None)
     assert "mask token: 115 (config.json) contradicts 9 (w9 of special_tokens_map.json)" in fault
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"architectures": [{}]}),
+        ("config.json", {"architectures": 3}),
+        ("config.json", {"block_size": [4]}),
+        ("config.json", {"mask_token_id": "<|MASK|>"}),
+        ("generation_config.json", {"eos_token_id": [[1]]}),
+        ("special_tokens_map.json", {"mask_token": ["x"]}),
+        ("added_tokens.json", {"<|MASK|>": "many"}),
+        ("tokenizer.json", {"added_tokens": [3]}),
+        ("tokenizer.json", {"model": {"vocab": {"a": "b"}}}),
+    ],
+)
+def test_odd_values_are_complained_of_or_ignored_and_never_a_traceback(directory, file, changes):
+    edit(directory / file, **changes)
+    with suppress(CheckpointError):
+        facts_of(directory)
 
 
 def test_older_tokenizers_keep_added_tokens_in_a_file_of_their_own(directory):

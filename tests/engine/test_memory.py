@@ -156,3 +156,5 @@ def test_free_memory_is_that_of_this_machine():
     free = memory.free_memory("cpu")
     assert free is None or 2**20 < free < 2**50
     assert memory.free_memory("meta") is None
+    if not torch.cuda.is_available():
+        assert memory.free_memory("cuda") is None

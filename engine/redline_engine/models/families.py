@@ -36,6 +36,9 @@ _MUST_BE: Mapping[str, tuple[Any, str]] = {  # the value that is implemented, an
 }
 
 
+_MOST_LAYERS, _MOST_HEADS, _MOST_EXPERTS = 2**12, 2**12, 2**14  # each is counted out before a file is looked at
+
+
 class Described(NamedTuple):
     """What ``config.json`` says of the network."""
 
@@ -51,13 +54,15 @@ class _Config:
         self.values = values
         self.faults: list[str] = []
 
-    def whole(self, name: str, least: int = 1, default: int | None = None) -> int:
+    def whole(self, name: str, least: int = 1, default: int | None = None, most: int = 2**24) -> int:
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
             self.faults.append(f"no {name}")
         elif not isinstance(value, int) or isinstance(value, bool) or value < least:
             self.faults.append(f"{name}: {value!r} is not allowed; it must be a whole number of at least {least}")
+        elif value > most:
+            self.faults.append(f"{name}: {value} is not allowed; it must be at most {most}")
         else:
             return value
         return max(least, 1)
@@ -97,14 +102,14 @@ def read_family(config: Mapping[str, Any], path: Path) -> Described:
     kinds = {str(each.get("rope_type", each.get("type", "default"))) for each in (rope, scaling)}
     if kinds != {"default"}:
         found.faults.append(f"rotary scaling {', '.join(sorted(kinds - {'default'}))}; none is implemented")
-    head_dim = found.whole("head_dim", least=2)
+    head_dim = found.whole("head_dim", least=2, most=_MOST_HEADS)
     shape = SdarShape(
         vocab_size=found.whole("vocab_size"),
         hidden_size=found.whole("hidden_size"),
         intermediate_size=found.whole("intermediate_size"),
-        num_hidden_layers=found.whole("num_hidden_layers"),
-        num_attention_heads=found.whole("num_attention_heads"),
-        num_key_value_heads=found.whole("num_key_value_heads"),
+        num_hidden_layers=found.whole("num_hidden_layers", most=_MOST_LAYERS),
+        num_attention_heads=found.whole("num_attention_heads", most=_MOST_HEADS),
+        num_key_value_heads=found.whole("num_key_value_heads", most=_MOST_HEADS),
         head_dim=head_dim,
         rms_norm_eps=found.number("rms_norm_eps", config.get("rms_norm_eps")),
         rope_theta=found.number("rope_theta", config.get("rope_theta", rope.get("rope_theta"))),
@@ -139,9 +144,9 @@ def _rotary_dim(found: _Config, family: Family | None, head_dim: int, rope: Mapp
 
 def _experts(found: _Config, family: Family) -> ExpertShape:
     config = found.values
-    layers = found.whole("num_hidden_layers")
+    layers = found.whole("num_hidden_layers", most=_MOST_LAYERS)
     other = config.get("num_local_experts")  # as transformers 5 writes it
-    experts, each = found.whole("num_experts", default=other), found.whole("num_experts_per_tok")
+    experts, each = found.whole("num_experts", default=other, most=_MOST_EXPERTS), found.whole("num_experts_per_tok")
     if other not in (None, experts):
         found.faults.append(f"num_experts {experts} contradicts num_local_experts {other}; correct one of the two")
     width = found.whole("moe_intermediate_size")

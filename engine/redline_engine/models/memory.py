@@ -138,6 +138,8 @@ def _row_bytes(shape: SdarShape, size: int) -> int:
 def free_memory(device: str) -> int | None:
     """Bytes that this process can still take on a device, its unused reserve included; None where none can tell."""
     if device.startswith("cuda"):
+        if not torch.cuda.is_available():
+            return None  # another machine's memory may be planned here
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if device != "cpu":

@@ -72,8 +72,9 @@ def read_json(path: Path, optional: bool = False) -> dict[str, Any]:
 
 def family_of(config: Mapping[str, Any]) -> tuple[Family | None, list[str]]:
     """Family by ``model_type``, or by ``architectures`` where there is none, and whether they contradict each other."""
-    model_type, names = config.get("model_type"), config.get("architectures") or []
-    by_name = {ARCHITECTURES[name]: name for name in names if name in ARCHITECTURES}
+    model_type, names = config.get("model_type"), config.get("architectures")
+    names = names if isinstance(names, list) else []
+    by_name = {ARCHITECTURES[name]: name for name in names if isinstance(name, str) and name in ARCHITECTURES}
     if model_type is None and len(by_name) == 1:
         return next(iter(by_name)), []
     family = MODEL_TYPES.get(model_type) if isinstance(model_type, str) else None

@@ -100,19 +100,24 @@ def _vocabulary(tokenizer: Mapping[str, Any]) -> dict[str, int]:
     """Token to id, of a ``tokenizer.json`` whose model keeps its vocabulary as a map."""
     model = tokenizer.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    return dict(vocabulary) if isinstance(vocabulary, dict) else {}
+    if not isinstance(vocabulary, dict):
+        return {}
+    return {token: number for token, number in vocabulary.items() if isinstance(number, int)}
 
 
 def _added_tokens(tokenizer: Mapping[str, Any], directory: Path) -> dict[str, int]:
     """Tokens beside the vocabulary: of ``tokenizer.json``, and of ``added_tokens.json`` where that is older."""
     try:
-        return read_json(directory / "added_tokens.json", optional=True) | {
-            each["content"]: int(each["id"]) for each in tokenizer.get("added_tokens") or []
+        older = read_json(directory / "added_tokens.json", optional=True)
+        return {token: int(number) for token, number in older.items()} | {
+            str(each["content"]): int(each["id"]) for each in tokenizer.get("added_tokens") or []
         }
     except (TypeError, KeyError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{directory / 'tokenizer.json'}: added_tokens have no content and id") from error
+        raise CheckpointError(
+            f"{directory / 'tokenizer.json'}: added_tokens have no content and id, or added_tokens.json holds no ids"
+        ) from error
 
 
 def _mask(
@@ -132,7 +137,7 @@ def _mask(
     for file, values in (("special_tokens_map.json", special), ("tokenizer_config.json", settings)):
         token = values.get("mask_token")
         text = token.get("content") if isinstance(token, dict) else token
-        if text is not None and text in vocabulary:
+        if isinstance(text, str) and text in vocabulary:
             said.append(Found(vocabulary[text], f"{text} of {file}"))
     if not said:
         said = [Found(vocabulary[text], f"{text} of the tokenizer") for text in MASK_TOKENS if text in vocabulary]
