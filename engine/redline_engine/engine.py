@@ -237,8 +237,6 @@ class Engine:
             for (state, _), answer in zip(batch, answers, strict=True):
                 state.answer = answer
             self.counts.model_calls += 1
-        for book in {id(state.book): state.book for state in states}.values():
-            book.settle()
         self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
 
     def _advance(self, ready: list[_Standing]) -> None:

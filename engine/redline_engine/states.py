@@ -111,10 +111,7 @@ class StateBook:
         self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
         self._full = len(prompt) // block_size  # blocks that are equal in all states
         self._states: dict[bytes, State] = {}
-        # Pages of the leading blocks, by the tokens behind the prompt's full blocks: those that hold keys and values,
-        # and those that will after the step.
-        self._paths: dict[bytes, tuple[int, ...]] = {}
-        self._coming: dict[bytes, tuple[int, ...]] = {}
+        self._paths: dict[bytes, tuple[int, ...]] = {}  # pages of leading blocks, by the tokens behind the full ones
         self._taken: list[int] = []
 
     def find(self, tokens: NDArray[np.int32]) -> tuple[State, bool]:
@@ -132,7 +129,10 @@ class StateBook:
         return np.flatnonzero(tokens == self._mask_id)
 
     def query(self, state: State) -> Query:
-        """Put a state's question to the model, and take pages for the complete leading blocks that have none."""
+        """Put a state's question to the model, and take pages for the complete leading blocks that have none.
+
+        Queries put later read these pages, so they may not be answered before this one.
+        """
         complete, full = int(state.positions[0]) // self.block_size, self._full
         behind = state.tokens[full * self.block_size : complete * self.block_size].tobytes()
         size = self.block_size * state.tokens.itemsize
@@ -142,19 +142,11 @@ class StateBook:
         cached = path = self._paths[behind[: (first - full) * size]] if first >= full else ()
         stores: list[Store] = []
         for end in range(max(first + 1, full), complete + 1):
-            key = behind[: (end - full) * size]
-            if key not in self._coming:
-                new = [Store(block, self._take()) for block in range(len(path), end)]
-                stores += new
-                self._coming[key] = (*path, *(store.page for store in new))
-            path = self._coming[key]
+            new = [Store(block, self._take()) for block in range(len(path), end)]
+            stores += new
+            path = self._paths[behind[: (end - full) * size]] = (*path, *(store.page for store in new))
         uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, self._sampling.seed)
         return Query(state.tokens, cached, tuple(stores), state.positions, self._sampling, uniforms)
-
-    def settle(self) -> None:
-        """Note that the queries put so far are answered: their pages may be read."""
-        self._paths |= self._coming
-        self._coming.clear()
 
     def close(self) -> None:
         """Give the pages back; nobody stands in these states any more."""

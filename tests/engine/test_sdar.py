@@ -79,6 +79,16 @@ def test_cached_logits_equal_qwen3(oracle, model):
     torch.testing.assert_close(engine_logits(model, batch), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
+def test_a_query_reads_what_one_before_it_in_the_batch_stores(oracle, model):
+    tokens = list(sequences())[-1]
+    clean = [token if token != MASK else 5 for token in tokens[: 2 * B]]
+    later = clean + tokens[2 * B :]
+    first = ask(clean, (), (Store(0, 4), Store(1, 9)))
+    expected = [oracle_logits(oracle, clean), oracle_logits(oracle, later)[2 * B :]]
+    logits = engine_logits(model, [first, ask(later, (4, 9))])
+    torch.testing.assert_close(logits, torch.cat(expected), atol=1e-4, rtol=1e-4)
+
+
 def test_a_grid_decodes_as_the_naive_loop_does_with_qwen3(oracle, model):
     """Identical replies and forwards, unless some decision was nearer than rounding can decide."""
     knobs = [

@@ -52,30 +52,23 @@ def test_pages_are_shared_where_paths_agree_and_fork_where_they_part():
     pool = PagePool()
     here = book(pool)
 
-    def one_by_one(*tokens):
-        asked = ask(here, *tokens)
-        here.settle()
-        return asked
-
-    assert one_by_one(1, 2, 3, MASK) == ((), (Store(0, 0),))
-    assert one_by_one(1, 2, 3, 4, MASK, MASK) == ((0,), (Store(1, 1),))
-    assert one_by_one(1, 2, 3, 4, MASK, 5) == ((0, 1), ())
-    assert one_by_one(1, 2, 3, 5, MASK, MASK) == ((0,), (Store(1, 2),))
-    assert one_by_one(1, 2, 3, 5, 6, 7, MASK, MASK) == ((0, 2), (Store(2, 3),))
-    assert one_by_one(1, 2, 3, 4, 6, 7, MASK, MASK) == ((0, 1), (Store(2, 4),)), "equal blocks on other paths"
-    assert one_by_one(1, 2, 8, 8, 8, 8, MASK, 8) == ((0,), (Store(1, 5), Store(2, 6))), "two blocks at once"
+    assert ask(here, 1, 2, 3, MASK) == ((), (Store(0, 0),))
+    assert ask(here, 1, 2, 3, 4, MASK, MASK) == ((0,), (Store(1, 1),))
+    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((0, 1), ())
+    assert ask(here, 1, 2, 3, 5, MASK, MASK) == ((0,), (Store(1, 2),))
+    assert ask(here, 1, 2, 3, 5, 6, 7, MASK, MASK) == ((0, 2), (Store(2, 3),))
+    assert ask(here, 1, 2, 3, 4, 6, 7, MASK, MASK) == ((0, 1), (Store(2, 4),)), "equal blocks on other paths"
+    assert ask(here, 1, 2, 8, 8, 8, 8, MASK, 8) == ((0,), (Store(1, 5), Store(2, 6))), "two blocks at once"
     assert pool.in_use == 7
     here.close()
     assert (pool.in_use, pool.peak) == (0, 7)
 
 
-def test_a_page_is_stored_once_and_not_read_before_its_step_is_over():
+def test_a_page_is_stored_by_the_first_query_and_read_by_the_next():
     here = book()
     assert ask(here, 1, 2, 3, 4, MASK, MASK) == ((), (Store(0, 0), Store(1, 1)))
-    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((), ())
-    assert ask(here, 1, 2, 3, 4, 5, 6, MASK, 5) == ((), (Store(2, 2),))
-    here.settle()
-    assert ask(here, 1, 2, 3, 4, 5, 6, 7, MASK) == ((0, 1, 2), ())
+    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((0, 1), ())
+    assert ask(here, 1, 2, 3, 4, 5, 6, MASK, 5) == ((0, 1), (Store(2, 2),))
 
 
 @pytest.mark.parametrize("prompt", [[1], [1, 2], [1, 2, 3, 4]])
@@ -83,7 +76,6 @@ def test_a_prompt_of_any_length_is_stored_in_full_blocks(prompt):
     here, rest = book(prompt=prompt), [5, MASK] if len(prompt) % 2 == 0 else [MASK]
     full = len(prompt) // 2
     assert ask(here, *prompt, *rest) == ((), tuple(Store(block, block) for block in range(full)))
-    here.settle()
     assert ask(here, *prompt, *rest) == (tuple(range(full)), ())
 
 
@@ -104,7 +96,6 @@ def uniforms(seed=1, prompt=PROMPT, tokens=(1, 2, 3, MASK, MASK, MASK), before=(
     here = book(prompt=prompt, seed=seed)
     if before:
         ask(here, *before)
-        here.settle()
     return here.query(find(here, *tokens)[0]).uniforms.tolist()
 
 

@@ -109,7 +109,7 @@ class Attention(nn.Module):
         packed
             Where the rows lie.
         cache
-            ``[places, B, 2 K, D]`` of this layer; keys and values of the rows are written to it.
+            ``[places, B, 2 K, D]`` of this layer; keys and values of all rows are written to it before any are read.
         """
         heads = self.qkv(x).view(len(x), -1, self.head_dim)
         self._turn(heads[:, : self.heads + self.kv_heads], turns)

@@ -114,7 +114,7 @@ class Model(Protocol):
     def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:
         """Answer the queries, in order, and keep the pages they ask for.
 
-        Pages of different block sizes are unrelated even where their numbers are equal. No query reads a page that
-        another of the same call stores.
+        Pages of different block sizes are unrelated even where their numbers are equal. A query may read a page that
+        one before it in the same call stores.
         """
         ...

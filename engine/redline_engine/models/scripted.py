@@ -47,13 +47,11 @@ class ScriptedModel:
         """
         kept = self._kept.setdefault(block_size, {})
         answers = []
-        stored = {}
         for query in queries:
             past = kept[query.pages[-1]] if query.pages else ()
             tokens = past + tuple(query.tokens[len(past) :].tolist())
-            stored.update({store.page: tokens[: (store.block + 1) * block_size] for store in query.stores})
+            kept.update({store.page: tokens[: (store.block + 1) * block_size] for store in query.stores})
             answers.append(self._answer(query, tokens, block_size))
-        kept.update(stored)
         return answers
 
     def _answer(self, query: Query, tokens: tuple[int, ...], block_size: int) -> Answer:
