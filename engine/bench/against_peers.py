@@ -51,7 +51,7 @@ PROMPTS = FIXTURES / "prompts" / "arithmetic.jsonl"
 THRESHOLD = 0.95
 NEW_TOKENS = 96
 KNOBS = DecodeKnobs(buffer_size=1, accept_threshold=THRESHOLD, max_new_tokens=NEW_TOKENS)
-GOAL_BATCHED, GOAL_SINGLE = 30.0, 4.0
+GOAL_BATCHED, GOAL_SINGLE = 60.0, 6.0
 
 Replies = list[list[int]]
 
