@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -36,4 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add(commands)
     options = parser.parse_args(arguments)
-    return int(options.run(options))
+    try:
+        status = int(options.run(options))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output, such as head, wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor a complaint from the flush at exit
+        return 1
+    return status

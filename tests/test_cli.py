@@ -58,6 +58,15 @@ def write_certificate(file: str = "good.json", broken: int = 0, **keys: Any) -> 
 # -- schema, version, usage ---------------------------------------------------------------------------------------
 
 
+def test_output_that_nobody_reads_ends_without_a_traceback():
+    with subprocess.Popen([COMMAND, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.close()
+        assert process.stderr
+        assert process.stderr.read() == ""
+    assert process.wait() == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "title", "key"),
     [([], "Redline grid file", "reference"), (["--certificate"], "Redline certificate", "digest")],
