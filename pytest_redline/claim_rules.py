@@ -150,8 +150,9 @@ def declared_mix(
             complaints.complain(at, "shares of what; name the column of the groups with `groups: {by: ...}`")
         if not add_up(shares):
             complaints.complain(at, f"add up to {math.fsum(shares.values()):.6g}; shares of a whole add up to 1")
-        if design is not None and design.kind != "stratified":
-            complaints.complain(at, f"does not go with `design: {design.kind}`; fixed shares make it stratified")
+        allowed = ("stratified",) if at[0] == "prompts" else ("stratified", "independent")
+        if design is not None and design.kind not in allowed:
+            complaints.complain(at, f"does not go with `design: {design.kind}`, but with {' or '.join(allowed)}")
         if at[0] == "prompts" and delta is not None and delta > MOST_DELTA:
             complaints.complain(at, f"fixed shares are covered for delta up to {MOST_DELTA}, found {delta:g}")
         if (loss is not None and loss.test == "wsr") or any(risk.test == "wsr" for risk in model.risks.values()):

@@ -232,6 +232,7 @@ MIXED = GRID + "groups: {by: kind}\nmix: {shares: {math: 0.7, code: 0.3}, test: 
 
 def test_mix_and_shares_of_a_sample_are_read_as_they_are_meant(load):
     assert load(MIXED).mix == Mix({"math": 0.7, "code": 0.3})
+    assert load(MIXED.replace("made prompts", "{name: x, design: independent}")).mix is not None
     sample = "{file: p.jsonl, sample: {n: 100, seed: 1, shares: {math: 0.7, code: 0.3}}}"
     text = ENGINE.replace("{file: p.jsonl}", sample) + "groups: {by: kind}\n"
     assert load(text).sample == Sample(100, 1, {"math": 0.7, "code": 0.3})
