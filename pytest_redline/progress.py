@@ -10,8 +10,8 @@ from pytest_redline.store import Generation
 class Progress:
     """What is told of a run while it goes on; this one tells nothing."""
 
-    def start(self, labels: Sequence[str], reference: str, prompts: int) -> None:
-        """Serving begins: so many prompts for each configuration."""
+    def start(self, labels: Sequence[str], reference: str, prompts: int, at_most: bool = False) -> None:
+        """Serving begins: so many prompts for each configuration, or as many at most."""
 
     def generation(self, label: str, prompt: int, right: bool, generation: Generation) -> None:
         """One generation is known, from the store or just served."""

@@ -32,6 +32,7 @@ class ShownProgress(Progress):
         self.done = self.tokens = self.forwards_charged = np.zeros(0, dtype=np.int64)
         self.right = np.zeros((0, 0), dtype=np.int8)
         self.live: Live | None = None
+        self.at_most = False
 
     def __enter__(self) -> ShownProgress:
         if self.console.is_terminal:
@@ -45,9 +46,10 @@ class ShownProgress(Progress):
         if self.live is not None:
             self.live.stop()
 
-    def start(self, labels: Sequence[str], reference: str, prompts: int) -> None:
+    def start(self, labels: Sequence[str], reference: str, prompts: int, at_most: bool = False) -> None:
         """Take up the configurations; the clock starts."""
         self.labels, self.prompts, self.reference = list(labels), prompts, list(labels).index(reference)
+        self.at_most = at_most
         self.row = {label: index for index, label in enumerate(labels)}
         self.done, self.tokens, self.forwards_charged = (np.zeros(len(labels), dtype=np.int64) for _ in range(3))
         self.right = np.full((len(labels), prompts), -1, dtype=np.int8)  # -1: not known yet
@@ -72,9 +74,11 @@ class ShownProgress(Progress):
         """One line about the whole."""
         total, done = len(self.labels) * self.prompts, int(self.done.sum())
         seconds = time.monotonic() - self.started
-        left = f", about {seconds * (total - done) / done:.0f} s left" if 0 < done < total else ""
+        left, most = "", "at most " if self.at_most else ""
+        if 0 < done < total and not self.at_most:
+            left = f", about {seconds * (total - done) / done:.0f} s left"
         return (
-            f"redline: {done:,} of {words.counted(total, 'generation')}, {self.run:,} forwards run "
+            f"redline: {done:,} of {most}{words.counted(total, 'generation')}, {self.run:,} forwards run "
             f"({self.run / max(seconds, 1e-9):,.0f}/s){left}"
         )
 

@@ -217,11 +217,13 @@ def _details(certificate: Certificate) -> list[Text]:
     ]
     for group in certificate.groups:
         part = next(each for each in group.configurations if each.label == row.label)
+        risk = "" if part.joint_risk is None else f" = {words.measured(part.joint_risk)}"
+        net = "" if part.net_accuracy is None else f", net {words.points(part.net_accuracy)} points"
         budget = "" if group.alpha is None else f", budget {group.alpha:g}, p {words.p_value(part.p)}"
         lines.append(
             Text(
-                f"{row.label} in group {spelled(group.name)}: {words.share(part.k, group.n, part.unknown)} = "
-                f"{words.measured(part.joint_risk)}{budget}, net {words.points(part.net_accuracy)} points"
+                f"{row.label} in group {spelled(group.name)}: {words.share(part.k, group.n, part.unknown)}{risk}"
+                f"{budget}{net}"
             )
         )
     return lines

@@ -113,7 +113,7 @@ def serve(
     used = _device(device or source.device)
     checkpoints: dict[str, str] = {}
     families = _families(grid, source, prompts, used, checkpoints, replicate)
-    progress.start(grid.labels, grid.reference, len(prompts.ids))
+    progress.start(grid.labels, grid.reference, len(prompts.ids), at_most=grid.spends_less)
     book = Book(grid, prompts, grader, progress)
     schedule = Schedule(grid, prompts.ids, prompts.groups, prompts.order, judged_by(checkpoints))
     stored = [store.read([key for keys in family.keys for key in keys]) for family in families]

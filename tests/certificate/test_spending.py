@@ -397,6 +397,9 @@ def test_a_run_that_stops_says_what_it_served_and_claims_nothing_it_cannot_know(
         assert "2 looks" in shown
         assert "only where the reference is right" in shown
         assert "net accuracy not known" in shown
+    assert f"{certificate.deployed} in group b: " in text
+    assert "= -" not in text
+    assert "net - points" not in text
     assert all(len(line) <= 80 for line in text.splitlines()[:8])
     assert "| served |" in page
     assert "None" not in text
