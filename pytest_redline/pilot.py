@@ -117,6 +117,11 @@ def _pilot(path: Path, outcomes: Outcomes, reference: str, warnings: tuple[str, 
         raise GridError(
             f"{display(path)}: {reference!r} is none of its configurations; there are {', '.join(labels[:8])}"
         )
+    if outcomes.scores is not None or outcomes.known is not None:
+        what = "scores or repeats" if outcomes.scores is not None else "configurations that were not served in full"
+        raise OutcomesError(
+            f"{display(path)}: holds {what}; a pilot has one verdict, right or wrong, of every configuration and prompt"
+        )
     candidates = [index for index, label in enumerate(labels) if label != reference]
     if not candidates:
         raise OutcomesError(f"{display(path)}: holds {reference} only; a pilot has a candidate beside the reference")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from scipy import stats
 
+from pytest_redline import pilot
 from pytest_redline.certificate import to_bytes
 from pytest_redline.cli import main
 from pytest_redline.gate import certificate_of
@@ -188,6 +191,11 @@ def test_the_published_grid_as_a_pilot_fits_80_columns(capsys):
         assert len({each["config"] for each in csv.DictReader(stream)}) - 1 == out.count("/1012  0.0")
 
 
+def test_a_gate_with_another_test_is_warned_of(capsys):
+    grid = write_grid(alpha=0.1, clusters={"by": "template", "remedy": "cluster_means", "test": "hb"})
+    assert "this gate tests by hb" in planned(capsys, "--grid", grid)["warnings"][0]
+
+
 # -- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +239,23 @@ def test_what_cannot_be_read_is_said(capsys, arguments, says):
     Path("odd.csv").write_text("config,prompt,right\nref,q1,1\n")
     Path("bad.json").write_text("{")
     assert main(["plan", "--alpha", "0.1", "--m", "3", *arguments]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "says"), [("scores", "holds scores or repeats"), ("known", "holds configurations that were not served")]
+)
+def test_outcomes_that_are_not_one_verdict_each_are_no_pilot(capsys, monkeypatch, column, says):
+    write_recording(a=4, b=15)
+    plain = pilot.load_recorded
+
+    def odd(*arguments):
+        recorded = plain(*arguments)
+        outcomes = replace(recorded.outcomes, **{column: np.ones_like(recorded.outcomes.correct)})
+        return replace(recorded, outcomes=outcomes)
+
+    monkeypatch.setattr(pilot, "load_recorded", odd)
+    assert main(["plan", "--pilot", "pilot.csv", "--reference", "ref", "--alpha", "0.1"]) == 1
     assert says in capsys.readouterr().err
 
 

@@ -52,13 +52,14 @@ def add(commands: Commands) -> None:
 
 
 class _Settings(NamedTuple):
-    """What is planned for; ``budgets`` are those of groups."""
+    """What is planned for; ``budgets`` are those of groups, ``other_test`` names one that is not the exact one."""
 
     alpha: float
     delta: float
     m: int
     n: int | None
     budgets: dict[str, float]
+    other_test: str
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -96,6 +97,7 @@ def _settings(
         parser.error(f"missing: {', '.join(missing)}; give them, or name a grid file with --grid")
     if pilot is not None and m < len(pilot.candidates) + 1:
         parser.error(f"--m {m}: the pilot has {len(pilot.candidates) + 1} configurations")
+    test = grid.test if grid else stated.test if stated else "exact"
     groups = (grid.groups if grid else None) or (stated.groups if stated else None)
     return _Settings(
         alpha,
@@ -103,6 +105,7 @@ def _settings(
         m,
         options.n or (grid.sample.n if grid and grid.sample else pilot.violated.shape[1] if pilot else None),
         dict(groups.alpha) if groups else {},
+        "" if test == "exact" else test,
     )
 
 
@@ -121,8 +124,10 @@ def _answers(settings: _Settings, risks: list[float] | None, power: float, pilot
     from pytest_redline.stats import planning
     from pytest_redline.stats.risk import fewest_prompts
 
-    alpha, delta, m, n, budgets = settings
+    alpha, delta, m, n, budgets, other_test = settings
     warnings = list(pilot.warnings) if pilot else []
+    if other_test:
+        warnings.append(f"these numbers are for the exact test of independent prompts; this gate tests by {other_test}")
     if budgets:
         warnings.append(
             "groups have budgets of their own, which must hold too; all chances are of the pooled one alone"
