@@ -16,8 +16,9 @@ from pytest_redline.partial import Losses, Partial, at_looks, looks_of
 from pytest_redline.stats.bounded import betting
 from pytest_redline.stats.intervals import clopper_pearson, lower_bound, upper_bound
 from pytest_redline.stats.mean_bounds import fewest_for_betting
-from pytest_redline.stats.multiplicity import HOLM, Family, level_to_meet
+from pytest_redline.stats.multiplicity import HOLM, Family, level_to_meet, share_of_weight
 from pytest_redline.stats.risk import binomial_tail, fewest_prompts, largest_passing, prompts_for_power
+from pytest_redline.stats.series import spent
 from pytest_redline.stats.stopping import PBounds
 
 Counts = NDArray[np.int64]
@@ -130,8 +131,18 @@ def count(violated: NDArray[np.bool_]) -> Counts:
 
 
 def family_of(grid: Grid, reuse: Reuse | None) -> Family:
-    """How the grid shares delta: equally among its rows and whatever else counts on these prompts."""
-    return HOLM if reuse is None else Family(others=float(reuse.counted - grid.m))
+    """How the grid shares delta among its rows and whatever else counts on these prompts."""
+    beside = 0 if reuse is None else reuse.counted - grid.m
+    if grid.weight is not None:
+        return share_of_weight(grid.labels.index(grid.weight.label), grid.weight.share, grid.m, beside)
+    return Family(others=float(beside))
+
+
+def spending_of(grid: Grid, reuse: Reuse | None) -> Grid:
+    """The grid with the delta of this statement, where delta is shared out over statements."""
+    if grid.spending is None:
+        return grid
+    return replace(grid, delta=spent(grid.spending.total, reuse.number if reuse else 1, grid.spending.gates))
 
 
 def refuse_too_few(grid: Grid, sizes: Mapping[str, int], family: Family = HOLM) -> None:
@@ -144,7 +155,10 @@ def refuse_too_few(grid: Grid, sizes: Mapping[str, int], family: Family = HOLM) 
     """
     counted = grid.m + int(family.others)
     left = 1 - grid.stopping.looks.early if grid.stopping and grid.stopping.looks else 1.0
-    level, named = left * grid.delta / counted, "delta/m" if left == 1 else f"{left:g} delta/m"
+    heaviest = max(family.weights or (1.0,))
+    level = left * grid.delta * heaviest / (sum(family.weights or (1.0,) * grid.m) + family.others)
+    share = "delta/m" if family.weights is None else "the largest share of delta"
+    named = share if left == 1 else f"{left:g} {share}"
     groups = grid.groups.alpha if grid.groups else {}
     betting_on_all = grid.test == "wsr"
     limits = [("all", "", grid.alpha, betting_on_all)]
@@ -171,7 +185,8 @@ def refuse_weak_reference(grid: Grid, outcomes: Outcomes, reference: int, family
     order = outcomes.order or range(n)
     p = at_looks(Losses(always_wrong, open_losses), order, looks_of(grid, n)).bounds(grid.alpha).high[0]
     right = int(always_wrong.sum())
-    if p <= grid.delta / (1 + family.others):  # the level of Holm's last step
+    heaviest = max(family.weights or (1.0,))
+    if p <= grid.delta * heaviest / (heaviest + family.others):  # the level of Holm's last step
         raise NothingCertifiableError(
             f"{grid.name}: the reference is right on {right:,} of {n:,} prompts only, so a candidate that "
             f"is always wrong would be certified at alpha={grid.alpha:g}; check the reference's outcomes and the "

@@ -22,6 +22,7 @@ from pytest_redline.budgets import (
     p_values,
     refuse_too_few,
     refuse_weak_reference,
+    spending_of,
     what_is_needed,
 )
 from pytest_redline.certificate_schema import (
@@ -120,6 +121,8 @@ def certify(
     """
     if outcomes.configurations != grid.labels:
         raise OutcomesError(f"outcomes are of {outcomes.configurations}, the grid declares {grid.labels}")
+    statement = state(grid, outcomes, content, checkpoints)
+    grid = spending_of(grid, reuse)
     reference = grid.labels.index(grid.reference)
     groups = group_members(grid, outcomes)
     found = losses(outcomes, reference)
@@ -175,7 +178,6 @@ def certify(
         )
         for name, members in groups.items()
     ]
-    statement = state(grid, outcomes, content, checkpoints)
     certificate = Certificate(
         name=grid.name,
         statement=statement,

@@ -80,6 +80,8 @@ class PromptSet(_Closed):
     they are a part for this gate alone.
     """
 
+    left_out: ClassVar[tuple[str, ...]] = ("design", "shares", "slice")
+
     n: Annotated[int, Field(gt=0)]
     sha256: str
     content: str | None
@@ -88,15 +90,6 @@ class PromptSet(_Closed):
     design: StatedDesign | None = None
     shares: dict[str, Probability] | None = None
     slice: StatedSlice | None = None
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not declared: a design, shares of groups, a pool that is sliced."""
-        data: dict[str, Any] = plain(self)
-        for key in ("design", "shares", "slice"):
-            if data.get(key, self) is None:
-                del data[key]
-        return data
 
 
 class StatedConfiguration(_Closed):
@@ -141,6 +134,19 @@ class StatedLooks(_Closed):
     order: str
 
 
+class StatedSpending(_Closed):
+    """delta is that of all statements on these prompts: by the series, or in equal parts of so many ``gates``."""
+
+    gates: Annotated[int, Field(ge=1)] | None
+
+
+class StatedWeight(_Closed):
+    """The share of the weight in Holm's procedure that one configuration has; all else divides the rest."""
+
+    label: str
+    share: Probability
+
+
 class Statement(_Closed):
     """Everything that is claimed, fixed before the data; ``hash`` identifies it.
 
@@ -149,7 +155,16 @@ class Statement(_Closed):
     ``lossless`` names the configurations that were declared to change no answer, where there are any.
     """
 
-    left_out: ClassVar[tuple[str, ...]] = ("risks", "clusters", "loss", "mix", "looks", "lossless")
+    left_out: ClassVar[tuple[str, ...]] = (
+        "risks",
+        "clusters",
+        "loss",
+        "mix",
+        "looks",
+        "lossless",
+        "spending",
+        "weight",
+    )
 
     hash: str
     prompts: PromptSet
@@ -166,6 +181,8 @@ class Statement(_Closed):
     mix: StatedMix | None = None
     looks: StatedLooks | None = None
     lossless: list[str] = []
+    spending: StatedSpending | None = None
+    weight: StatedWeight | None = None
 
     @property
     def test(self) -> Literal["exact", "hb", "wsr"]:
@@ -352,7 +369,9 @@ class Provenance(_Closed):
 
 
 class Reuse(_Closed):
-    """What earlier statements on these prompts mean for this one; left out where there are none.
+    """What earlier statements on these prompts mean for this one.
+
+    Left out where there are none, unless delta is shared out over statements or a weight is declared.
 
     ``number`` says which statement it is. ``counted`` counts the configurations whose outcomes on these prompts are
     known, those of this grid included: Holm's m. ``together`` is the sum of delta over the statements up to this one,

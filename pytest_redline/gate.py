@@ -29,7 +29,7 @@ from pytest_redline.outcomes import Outcomes, PromptList, Replicate, unknown
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
-from pytest_redline.reuse import Run, known_ledger, note, outcomes_hash, standing
+from pytest_redline.reuse import Run, file_of, known_ledger, note, outcomes_hash, standing
 from pytest_redline.slices import sliced
 from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of, state
@@ -140,8 +140,14 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
     content = sha256_of([prompts.texts, prompts.answers])
     asked = unknown(grid.labels, prompts.ids, prompts.groups, prompts.clusters, prompts.order)
 
+    unseen = False
+
     def stated(checkpoints: Mapping[str, str]) -> Statement:
         return state(grid, asked, content, checkpoints)
+
+    def before(checkpoints: Mapping[str, str]) -> None:
+        nonlocal unseen
+        unseen = note(grid, stated(checkpoints), prompts, store, live.run)
 
     try:
         live.store.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +157,9 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
 
             def judged_by(checkpoints: Mapping[str, str]) -> Family:
                 nonlocal family
-                family = family_of(grid, _reuse(grid, stated(checkpoints), prompts.ids, None, live.run, store))
+                if not grid.spends_less:
+                    return family
+                family = family_of(grid, _reuse(grid, stated(checkpoints), prompts.ids, None, live.run, store, unseen))
                 return family
 
             def served_for(judged_by: Callable[[Mapping[str, str]], Family]) -> tuple[Served, Reuse | None]:
@@ -162,11 +170,11 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
                     live.device,
                     live.generate,
                     told,
-                    lambda checkpoints: note(grid, stated(checkpoints), prompts, store, live.run),
+                    before,
                     judged_by,
                 )
                 statement = stated(served.checkpoints)
-                return served, _reuse(grid, statement, prompts.ids, served.outcomes, live.run, store)
+                return served, _reuse(grid, statement, prompts.ids, served.outcomes, live.run, store, unseen)
 
             served, reuse = served_for(judged_by)
             if grid.spends_less and (counted := family_of(grid, reuse)) != family:
@@ -206,11 +214,12 @@ def _reuse(
     outcomes: Outcomes | None,
     run: Run,
     store: Store | None = None,
+    unseen: bool = False,
 ) -> Reuse | None:
     """What the certificate says of earlier statements on these prompts; without outcomes, before they are known."""
     ledger = known_ledger(grid.path, statement.hash, store, run)
     judged = outcomes_hash(statement, outcomes) if outcomes else None
-    return standing(ledger, grid.name, statement, prompts, judged, unseen=False).section(statement)
+    return standing(ledger, grid.name, statement, prompts, judged, unseen, file_of(grid)).section(statement)
 
 
 def _provenance(

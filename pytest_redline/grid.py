@@ -174,6 +174,20 @@ class Serving:
     sha256: str = ""  # of the file's bytes
 
 
+class Spending(NamedTuple):
+    """delta over all statements on the same prompts: by a series, or in equal parts of so many gates."""
+
+    total: float
+    gates: int | None
+
+
+class Weight(NamedTuple):
+    """The share of the weight in Holm's procedure that one configuration has; all else divides the rest."""
+
+    label: str
+    share: float
+
+
 @dataclass(frozen=True)
 class Groups:
     """Risk by group: the column that holds it, and the budgets of single groups beside the pooled one."""
@@ -211,6 +225,8 @@ class Grid:
     population: str
     prompts: Path | None = None
     sample: Sample | None = None
+    spending: Spending | None = None
+    weight: Weight | None = None
     slice: Slice | None = None
     drawn: Drawn | None = None  # the slice, once it is drawn
     grade: str | None = None

@@ -35,7 +35,9 @@ from pytest_redline.grid_schema import (
     ServingModel,
     SliceModel,
     SourceModel,
+    SpendingModel,
     StoppingModel,
+    WeightsModel,
 )
 from pytest_redline.located_yaml import read
 from pytest_redline.text import on_one_line
@@ -225,6 +227,8 @@ _MODELS: Mapping[KeyPath, type[BaseModel]] = {
     ("prompts",): PromptsModel,
     ("prompts", "sample"): SampleModel,
     ("prompts", "slice"): SliceModel,
+    ("delta",): SpendingModel,
+    ("weights",): WeightsModel,
     ("cost",): CostModel,
     ("source",): SourceModel,
     ("source", "outcomes"): OutcomesModel,

@@ -36,8 +36,18 @@ from pytest_redline.grid import (
     Sample,
     Serving,
     Slice,
+    Spending,
+    Weight,
 )
-from pytest_redline.grid_schema import ColumnsModel, CorrectModel, CostModel, EngineModel, GridModel, OutcomesModel
+from pytest_redline.grid_schema import (
+    ColumnsModel,
+    CorrectModel,
+    CostModel,
+    EngineModel,
+    GridModel,
+    OutcomesModel,
+    SpendingModel,
+)
 from pytest_redline.labels import label_of, label_problem
 from pytest_redline.noise_rules import declared_noise_floor, lossless_labels
 from pytest_redline.serving_file import match_serving_file
@@ -108,6 +118,13 @@ class Rules:
         stopping = stopping_of(model, source, self.complaints)
         if deploy_only:
             check_deploy_only(model, configurations, source, cost, self.complaints)
+        if model.weights and serving is None and not self.is_tainted(("serving",)):
+            self.complain(("weights", "serving"), "needs `serving`, which says which configuration is served")
+        elif model.weights and serving is not None and serving.label == model.reference:
+            self.complain(("weights", "serving"), "the reference is served, which needs no weight; remove it")
+        if (stopping is not None or deploy_only) and (isinstance(model.delta, SpendingModel) or model.weights):
+            key = "weights" if model.weights else "delta"
+            self.complain((key,), "goes with no `stopping` and no --redline-deploy-only yet; remove one of the two")
         if model.groups and "all" in model.groups.alpha:
             self.complain(("groups", "alpha", "all"), "stands for all prompts together; rename the group")
         for key, named in (("groups", model.groups), ("clusters", model.clusters)):
@@ -116,7 +133,9 @@ class Rules:
         noise_floor = declared_noise_floor(self.complaints, model, configurations)
         lossless = lossless_labels(self.complaints, model, labels, deploy_only)
         alpha = self.budget("alpha", given.alpha, model.alpha, given.ini_alpha, None)
-        delta = self.budget("delta", given.delta, model.delta, given.ini_delta, DEFAULT_DELTA)
+        spending = self.spending(model)
+        written_delta = model.delta.total if isinstance(model.delta, SpendingModel) else model.delta
+        delta = self.budget("delta", given.delta, written_delta, given.ini_delta, DEFAULT_DELTA)
         loss = joint_loss(self.complaints, model)
         design, clusters = declared_draw(self.complaints, model, self.risks, loss, delta)
         mix = declared_mix(self.complaints, model, design, clusters, loss, delta)
@@ -124,7 +143,7 @@ class Rules:
             return None
         notes = [
             f"{name} {option:g} of --redline-{name} replaces the {written:g} that the grid file declares"
-            for name, option, written in (("alpha", given.alpha, model.alpha), ("delta", given.delta, model.delta))
+            for name, option, written in (("alpha", given.alpha, model.alpha), ("delta", given.delta, written_delta))
             if option is not None and written is not None and option != written
         ]
         population = model.population
@@ -139,6 +158,8 @@ class Rules:
             name=model.name,
             alpha=alpha,
             delta=delta,
+            spending=spending if given.delta is None else None,
+            weight=self.weight(model, serving),
             reference=model.reference,
             configurations=configurations,
             source=source,
@@ -165,6 +186,21 @@ class Rules:
             notes=tuple(notes),
             sha256=hashlib.sha256(self.complaints.content).hexdigest(),
         )
+
+    def spending(self, model: GridModel) -> Spending | None:
+        """How delta is shared out over statements, where it is."""
+        written = model.delta
+        if not isinstance(written, SpendingModel):
+            return None
+        if (written.spend is None) == (written.gates is None):
+            self.complain(("delta",), "beside `total`, name one of `spend: series` and `gates: NUMBER`")
+        return Spending(written.total, written.gates)
+
+    def weight(self, model: GridModel, serving: Serving | None) -> Weight | None:
+        """Weight on the configuration that is served."""
+        if model.weights is None or serving is None:
+            return None
+        return Weight(serving.label, model.weights.serving)
 
     def budget(
         self, name: str, option: float | None, written: float | None, ini: float | None, default: float | None

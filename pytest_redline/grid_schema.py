@@ -330,6 +330,26 @@ class NoiseFloorModel(_Closed):
     log: Text = Field(description="File of that run's outcomes, relative to the grid file.")
 
 
+class SpendingModel(_Closed):
+    """A failure probability that all statements on the same prompts share."""
+
+    total: Probability = Field(description="Of all statements together.")
+    spend: Literal["series"] | None = Field(
+        None, description="Statement t gets total * 6 / (pi * t)**2, however many there will be."
+    )
+    gates: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Each of so many statements gets an equal part; then the prompts are used up."
+    )
+
+
+class WeightsModel(_Closed):
+    """Weights in Holm's procedure, fixed before any outcome."""
+
+    serving: Probability = Field(
+        description="Share of the weight on the configuration that is served; all else divides the rest equally."
+    )
+
+
 class GridModel(_Closed):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
@@ -347,7 +367,17 @@ class GridModel(_Closed):
     prompts: PromptsModel | None = None
     grade: Text | None = Field(None, description="Grader of served answers: math or boxed.")
     alpha: Probability | None = Field(None, description="Risk budget, fixed before the data.")
-    delta: Probability | None = Field(None, description="Failure probability over the whole grid; 0.1 by default.")
+    delta: (
+        Annotated[
+            Annotated[Probability, Tag("<short>")] | Annotated[SpendingModel, Tag("<map>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Failure probability over the whole grid, 0.1 by default; a map shares it over statements.",
+    )
+    weights: WeightsModel | None = None
     cost: Cost | None = None
     source: SourceModel
     reference: Text = Field(description="Label of the conservative configuration.")

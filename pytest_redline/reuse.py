@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_redline.certificate_schema import Certificate, Reuse, StatedConfiguration, Statement
-from pytest_redline.errors import RedlineError
+from pytest_redline.errors import LedgerError, RedlineError
 from pytest_redline.grid import Grid
 from pytest_redline.ledger import (
     Ledger,
@@ -36,7 +36,7 @@ from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import unpack
 from pytest_redline.paths import display
 from pytest_redline.prompts import Prompts
-from pytest_redline.statement import sha256_of
+from pytest_redline.statement import delta_of, sha256_of
 from pytest_redline.store import Store
 
 _SHORT = 16  # letters of a hash that tells configurations, or outcomes, of one set of prompts apart
@@ -52,11 +52,17 @@ class Standing(NamedTuple):
     def section(self, statement: Statement) -> Reuse | None:
         """What the certificate says of it; None for a first statement, which stands for itself."""
         first = self.line.reuse.number == 1 and self.line.reuse.counted == len(statement.configurations)
-        return None if first else self.line.reuse
+        return None if first and not statement.spending and not statement.weight else self.line.reuse
 
 
 def standing(
-    ledger: Ledger, name: str, statement: Statement, prompts: Sequence[str], outcomes: str | None, unseen: bool
+    ledger: Ledger,
+    name: str,
+    statement: Statement,
+    prompts: Sequence[str],
+    outcomes: str | None,
+    unseen: bool,
+    pool: str | None,
 ) -> Standing:
     """Find a statement in the ledger, or give it its place there.
 
@@ -71,6 +77,9 @@ def standing(
         on before are another draw, and make another statement of it.
     unseen
         Is no outcome on these prompts known, as far as the source can tell.
+    pool
+        Name of the file that the prompts are from. Where an earlier statement was on another random part of it, the
+        promise can speak of the file only.
     """
     described = prompts_line(prompts, statement.prompts.slice.nonce if statement.prompts.slice else None)
     earlier = ledger.on(described)
@@ -79,6 +88,21 @@ def standing(
     if same is not None:
         return Standing(described, _judged_on(same, outcomes), outcomes is None or same.outcomes is not None)
     configurations = identities(statement)
+    number = len(earlier) + 1
+    try:
+        delta = delta_of(statement, number)
+    except ValueError:
+        raise LedgerError(
+            f"{name}: delta.gates: all {number - 1:,} statements among which delta was divided are made; take new "
+            "prompts, with new ids"
+        ) from None
+    before = any(each.reuse.before for each in own) or (unseen and all(each.outcomes is None for each in earlier))
+    if statement.weight is not None and not before:
+        raise LedgerError(
+            f"{name}: weights: outcomes on these prompts were known before this statement was recorded, and a weight "
+            "that is chosen then voids the promise; remove `weights`, or take new prompts (new ids, or a slice) and "
+            "record the statement with `pytest-redline state` before there are outcomes"
+        )
     counted = set(configurations.values()).union(*(each.configurations.values() for each in earlier))
     line = StatementLine(
         statement=statement.hash,
@@ -87,12 +111,15 @@ def standing(
         reference=statement.reference,
         configurations=configurations,
         alpha=statement.alpha,
-        delta=statement.delta,
+        delta=delta,
         reuse=Reuse(
-            number=len(earlier) + 1,
+            number=number,
             counted=len(counted),
-            together=min(1.0, round(sum(each.delta for each in earlier) + statement.delta, 12)),
-            before=unseen and all(each.outcomes is None for each in earlier),
+            together=min(1.0, round(sum(each.delta for each in earlier) + delta, 12)),
+            before=before,
+            pool=pool
+            if statement.prompts.sample and any(each.prompts != described.prompts for each in earlier)
+            else None,
         ),
         outcomes=outcomes,
     )
@@ -155,14 +182,27 @@ def known_ledger(grid: Path, statement: str, store: Store | None, run: Run) -> L
     return ledger.with_lines(store.statements(_place(ledger, store), run.name, statement), store.path)
 
 
-def note(grid: Grid, statement: Statement, prompts: Prompts, store: Store, run: Run) -> None:
-    """Keep in the store, before anything is served, what is stated and which prompts are asked."""
+def note(grid: Grid, statement: Statement, prompts: Prompts, store: Store, run: Run) -> bool:
+    """Keep in the store, before anything is served, what is stated and which prompts are asked.
+
+    Returns
+    -------
+    Was the statement made before any outcome on these prompts was known.
+    """
     ledger = known_ledger(grid.path, statement.hash, store, run)
-    found = standing(ledger, grid.name, statement, prompts.ids, None, unseen=not store.were_asked(prompts.texts))
+    found = standing(
+        ledger, grid.name, statement, prompts.ids, None, not store.were_asked(prompts.texts), file_of(grid)
+    )
     store.ask(prompts.texts)
     if not run.partial:
         text = f"{line_of(found.prompts)}\n{line_of(found.line)}"
         store.state(_place(ledger, store), run.name, statement.hash, text)
+    return found.line.reuse.before
+
+
+def file_of(grid: Grid) -> str | None:
+    """Name of the prompts file."""
+    return None if grid.prompts is None else grid.prompts.name
 
 
 def _place(ledger: Ledger, store: Store) -> str:
@@ -207,7 +247,9 @@ def _record(certificates: Mapping[Path, Certificate], file: Ledger, store: Path,
             ledger = known_ledger(grid, statement.hash, opened, run)
         outcomes = unpack(certificate.outcomes, tuple(row.label for row in certificate.configurations))
         judged = outcomes_hash(statement, outcomes)
-        found = standing(ledger, certificate.name, statement, outcomes.prompts, judged, unseen=False)
+        read = certificate.provenance.prompts
+        pool = None if read is None else Path(read.path).name
+        found = standing(ledger, certificate.name, statement, outcomes.prompts, judged, False, pool)
         if found.section(statement) != certificate.reuse:
             done.problems[grid] = [
                 f"{display(file.path)}: another session stated something on the same prompts while this one ran; run "

@@ -79,6 +79,9 @@ def starting_grid(recording: Path | None, folder: Path, name: str, reference: st
         "# What this repository deploys; it must be certified. Without this line every candidate must be.",
         f"# serving: {next((label for label in labels if label != chosen), chosen)}",
         "# serving: {file: serve.yaml, keys: {accept_threshold: dllm.threshold}}   # or the config file itself",
+        "# Half of delta for what is served certifies it far more often in a large grid, and costs the others little.",
+        "# It must be stated before there are outcomes: `pytest-redline state`, which needs `prompts: {file: ...}`.",
+        "# weights: {serving: 0.5}",
     ]
     if "group" in seen.columns:
         lines += ["", "groups: {by: group}   # risks by group; give one a budget with `alpha: {NAME: 0.15}`"]

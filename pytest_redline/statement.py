@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
 from pytest_redline.certificate_schema import (
@@ -22,6 +22,8 @@ from pytest_redline.certificate_schema import (
     StatedMix,
     StatedRisk,
     StatedSlice,
+    StatedSpending,
+    StatedWeight,
     Statement,
 )
 from pytest_redline.claims import Design, Risk
@@ -29,6 +31,7 @@ from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.partial import looks_of
+from pytest_redline.stats.series import spent
 
 
 def state(
@@ -55,12 +58,14 @@ def state(
         reference=grid.reference,
         configurations=[StatedConfiguration(label=each.label, knobs=dict(each.knobs)) for each in grid.configurations],
         alpha=grid.alpha,
-        delta=grid.delta,
+        delta=grid.spending.total if grid.spending else grid.delta,
         groups=StatedGroups(by=grid.groups.by, alpha=dict(grid.groups.alpha), sha256=sha256_of(list(outcomes.groups)))
         if grid.groups and outcomes.groups
         else None,
         checkpoints=dict(checkpoints or {}),
         risks=[StatedRisk(**asdict(risk)) for risk in grid.risks],
+        spending=StatedSpending(gates=grid.spending.gates) if grid.spending else None,
+        weight=StatedWeight(**grid.weight._asdict()) if grid.weight else None,
         loss=StatedLoss(**asdict(grid.loss)) if grid.loss else None,
         mix=StatedMix(shares=dict(grid.mix.shares), test="hb") if grid.mix else None,
         clusters=StatedClusters(
@@ -108,15 +113,26 @@ def _looks(grid: Grid, outcomes: Outcomes) -> StatedLooks | None:
     )
 
 
+def delta_of(statement: Statement, number: int) -> float:
+    """Failure probability of a statement when it is the one of this number on its prompts.
+
+    Raises
+    ------
+    ValueError
+        delta was divided among fewer.
+    """
+    return statement.delta if statement.spending is None else spent(statement.delta, number, statement.spending.gates)
+
+
 def promise(statement: Statement, reuse: Reuse | None = None) -> str:
     """What a certificate promises, on what assumption."""
-    draw = _draw(statement)
+    draw = _draw(statement, reuse.pool if reuse else None)
     what = "a mean drop in its score" if statement.loss and statement.loss.kind == "drop" else "joint risk"
     budget = "its budget" if statement.groups and statement.groups.alpha else repr(statement.alpha)
     risks = [Risk(**risk.model_dump()) for risk in statement.risks]
     others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
-    share = 100 * (1 - Decimal(repr(statement.delta)))
-    often = f"in at least {share.normalize():f} % of such draws (of prompts and decoding randomness) no"
+    share = _percent(delta_of(statement, reuse.number if reuse else 1))
+    often = f"in at least {share} % of such draws (of prompts and decoding randomness) no"
     made = "fixed before the outcomes" if reuse is None or reuse.before else "made when outcomes were known"
     start = f"{draw.start}, then {often}" if draw.random else f"{draw.start}: on this run no"
     return (
@@ -129,12 +145,18 @@ def _together(reuse: Reuse | None) -> str:
     """What the statements on these prompts hold together, where this one is not the first."""
     if reuse is None or reuse.number == 1:
         return ""
-    share = 100 * (1 - Decimal(repr(reuse.together)))
+    share = _percent(reuse.together)
     return f" It is statement {reuse.number} on these prompts, {reuse.counted:,} configurations are counted, and " + (
-        f"the {reuse.number} hold together in at least {share.normalize():f} %."
-        if share
+        f"the {reuse.number} hold together in at least {share} %."
+        if reuse.together < 1
         else "together they hold nothing."
     )
+
+
+def _percent(delta: float) -> str:
+    """1 - delta in percent, rounded down to a hundredth where it has more digits."""
+    share = 100 * (1 - Decimal(repr(delta)))
+    return f"{share.quantize(Decimal('0.01'), ROUND_FLOOR).normalize():f}"
 
 
 class _Draw(NamedTuple):
@@ -146,8 +168,8 @@ class _Draw(NamedTuple):
     random: bool = True
 
 
-def _draw(statement: Statement) -> _Draw:
-    """The sampling design in words."""
+def _draw(statement: Statement, pool: str | None) -> _Draw:
+    """The sampling design in words; of a pool where another part of it was judged before."""
     prompts, design, clusters = statement.prompts, statement.prompts.design, statement.clusters
     these, source = f"these {prompts.n:,} prompts", prompts.population
     if prompts.slice is not None:
@@ -164,6 +186,8 @@ def _draw(statement: Statement) -> _Draw:
             f"If the {clusters.n:,} clusters by {clusters.by} of {these} are an independent random draw from {source}",
             "there, on a random prompt of a random cluster",
         )
+    if design is None and pool is not None:
+        return _Draw(f"If {these} are a random part of those in {pool}", "over these")
     if design is None:
         return _Draw(f"If {these} are an independent random draw from {source}")
     if design.kind == "stratified":

@@ -14,7 +14,7 @@ from pytest_redline.ledger import append, ledger_path, locked
 from pytest_redline.outcomes import natural_key, unknown
 from pytest_redline.paths import display
 from pytest_redline.prompts import read_calibration_prompts, read_prompts
-from pytest_redline.reuse import Run, Standing, known_ledger, standing
+from pytest_redline.reuse import Run, Standing, file_of, known_ledger, standing
 from pytest_redline.slices import sliced
 from pytest_redline.sources.checkpoints import checkpoint_hashes
 from pytest_redline.statement import sha256_of, state
@@ -54,7 +54,7 @@ def record_statement(grid: Grid, store: Path) -> Stated:
         prompts, statement, unseen = _recorded(grid, grid.source, part)
     with locked(path):
         ledger = known_ledger(grid.path, statement.hash, None, Run())
-        found = standing(ledger, grid.name, statement, prompts, None, unseen)
+        found = standing(ledger, grid.name, statement, prompts, None, unseen, file_of(grid))
         append(ledger, [found.prompts], [found.line] if not found.known else [])
     return Stated(found, prompts, path)
 

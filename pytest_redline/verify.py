@@ -36,6 +36,8 @@ from pytest_redline.grid import (
     RecordedSource,
     Sample,
     Serving,
+    Spending,
+    Weight,
 )
 from pytest_redline.grid_schema import NAME_PATTERN
 from pytest_redline.labels import label_problem
@@ -205,6 +207,11 @@ def _grid(certificate: Certificate) -> Grid:
     sample = statement.prompts.sample
     if sample is not None and (sample.keys() != {"n", "seed"} or sample["n"] != statement.prompts.n):
         raise CertificateError("statement.prompts.sample: not a draw of these prompts")
+    if (statement.spending or statement.weight) and reuse is None:
+        raise CertificateError("reuse: is missing, and says which statement this is")
+    weight = statement.weight
+    if weight is not None and (weight.label != certificate.serving or reuse is None or not reuse.before):
+        raise CertificateError("statement.weight: not on what is served, or not fixed before the outcomes")
     part = statement.prompts.slice
     if part is not None and (part.pool < statement.prompts.n or sample is not None):
         raise CertificateError("statement.prompts.slice: not a part of its pool")
@@ -237,6 +244,8 @@ def _grid(certificate: Certificate) -> Grid:
         cost=measure,
         population=statement.prompts.population,
         sample=None if sample is None else Sample(sample["n"], sample["seed"], statement.prompts.shares),
+        spending=Spending(statement.delta, statement.spending.gates) if statement.spending else None,
+        weight=Weight(**weight.model_dump()) if weight else None,
         drawn=Drawn(**part.model_dump()) if part else None,
         serving=Serving(certificate.serving) if certificate.serving else None,
         groups=Groups(statement.groups.by, statement.groups.alpha) if statement.groups else None,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,7 +142,7 @@ def test_outcomes_are_the_same_whatever_the_order_of_labels():
 
 def test_a_prompt_in_common_is_enough():
     ledger = Ledger(Path("x"), {}, ())
-    first = standing(ledger, "g", stated(), [f"q{i}" for i in range(50)], "one", unseen=False)
+    first = standing(ledger, "g", stated(), [f"q{i}" for i in range(50)], "one", False, None)
     ledger = Ledger(Path("x"), {first.prompts.prompts: first.prompts}, (first.line,))
     assert ledger.on(prompts_line(["q49", "z"])) == (first.line,)
     assert ledger.on(prompts_line(["q50", "z"])) == ()
@@ -165,3 +168,41 @@ def test_slices_are_random_and_depend_on_the_nonce_alone():
             times[each] += 1
     # each is drawn in 100 of 400 on average, with a standard error of 8.7
     assert 60 < min(times.values()) < max(times.values()) < 140
+
+
+# -- The file, written by several at once and by some that are killed
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from pytest_redline.ledger import append, locked, prompts_line, read_ledger
+path, name, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+print("ready", flush=True)
+for number in itertools.count():
+    if number == most:
+        break
+    with locked(path):
+        append(read_ledger(path), [prompts_line([f"{name}/{number}"])], [])
+"""
+
+
+def writer(path: Path, name: str, most: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(most)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_nothing_is_lost_or_torn_by_writers_at_once_and_by_killed_ones(tmp_path):
+    path = tmp_path / "redline.statements.jsonl"
+    steady = [writer(path, name, 40) for name in ("a", "b")]
+    for round_ in range(4):
+        with writer(path, f"killed{round_}", -1) as doomed:
+            time.sleep(0.05 * round_)
+            doomed.kill()
+    for process in steady:
+        assert process.wait() == 0
+        process.stdout.close()
+    there = read_ledger(path).sets
+    assert {prompts_line([f"{name}/{number}"]).prompts for name in ("a", "b") for number in range(40)} <= there.keys()
+    assert len(path.read_text().splitlines()) == len(there)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 from live_gate import write_live
 
+from pytest_redline.certificate import to_bytes
 from pytest_redline.certificate_schema import Certificate
 from pytest_redline.gate import Live, certificate_of
 from pytest_redline.grid_file import load_grid
@@ -16,6 +20,7 @@ from pytest_redline.ledger import NAME
 from pytest_redline.reuse import Run, record_statements
 from pytest_redline.sources import engine as bridge
 from pytest_redline.stating import record_statement
+from pytest_redline.verify import verify
 
 MORE = {
     "slow": {"accept_threshold": 0.9, "buffer_size": 1},
@@ -109,3 +114,44 @@ def test_stating_needs_nothing_served(folder: Path) -> None:
     assert record(folder, certificate, run)["before"] is True
     later = record_statement(load_grid(folder / "g.redline.yaml", alpha=0.3), folder / "store.sqlite").standing
     assert not later.line.reuse.before
+
+
+def test_another_random_part_of_a_file_speaks_of_the_file(folder: Path) -> None:
+    run = Run()
+    part = {"file": "prompts.jsonl", "sample": {"n": 40, "seed": 1}}
+    first = judge(folder, run, prompts=part)
+    assert "an independent random draw from" in first.promise
+    record(folder, first, run)
+    run = Run()
+    second = judge(folder, run, prompts={**part, "sample": {"n": 40, "seed": 2}})
+    assert second.promise.startswith(
+        "If these 40 prompts are a random part of those in prompts.jsonl, then in at least"
+    )
+    assert "joint risk above 0.2 over these, for statement" in second.promise
+    assert second.reuse is not None
+    assert record(folder, second, run)["pool"] == "prompts.jsonl"
+    path = folder / "c.json"
+    path.write_bytes(to_bytes(second))
+    assert verify(path) == second
+
+
+def test_a_store_killed_at_any_moment_keeps_a_first_statement_first(folder: Path) -> None:
+    """Runs in processes of their own, killed while they state and serve, and one that is left alone."""
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]); import live_gate;"
+        "from pytest_redline.gate import Live, certificate_of; from pytest_redline.grid_file import load_grid;"
+        "folder = Path(sys.argv[1]); print('ready', flush=True);"
+        "certificate_of(load_grid(folder / 'g.redline.yaml'), Live(folder / 'store.sqlite'))"
+    )
+    for wait in (0.0, 0.15, 0.4):
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(folder), str(Path(__file__).parent)], stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(wait)
+            process.kill()
+    run = Run()
+    certificate = judge(folder, run)
+    assert certificate.reuse is None
+    assert record(folder, certificate, run)["number"] == 1
