@@ -159,6 +159,8 @@ def _line(text: str) -> PromptsLine | StatementLine:
         check = data.pop("check")
         model = PromptsLine if "members" in data else StatementLine
         found = model.model_validate(data)
+        if isinstance(found, PromptsLine):
+            members(found)
     except (ValidationError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         raise ValueError(f"no line of a ledger; {_REMEDY}") from None
     if check != _check(data):
@@ -245,7 +247,7 @@ def short_hash(prompt: str) -> bytes:
 
 def members(line: PromptsLine) -> frozenset[bytes]:
     """Short hashes of the prompts of a set."""
-    packed = base64.b64decode(line.members)
+    packed = base64.b64decode(line.members, validate=True)
     return frozenset(packed[start : start + _MEMBER] for start in range(0, len(packed), _MEMBER))
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from gate_runner import Gate, text_of
 
-from pytest_redline.ledger import NAME
+from pytest_redline.ledger import NAME, PromptsLine, line_of
 
 FIVE: Mapping[str, Iterable[int]] = {"ref": (), "a": range(1), "b": range(9), "c": range(12), "d": range(14)}
 
@@ -223,6 +223,8 @@ def test_a_ledger_that_was_touched_is_refused(gate: Gate) -> None:
     assert f"{NAME}: the last line is cut off" in damaged(gate, text[:-10])
     assert f"{NAME}:3: no line of a ledger" in damaged(gate, f"{text}{second[:40]}\n")
     assert f"{NAME}:3: no line of a ledger" in damaged(gate, f"{text}[]\n")
+    odd = PromptsLine(prompts="0" * 64, n=1, members="no base64!")
+    assert f"{NAME}:3: no line of a ledger" in damaged(gate, f"{text}{line_of(odd)}\n")
     assert f"{NAME}:1: a merge conflict; keep the lines of both sides" in damaged(gate, f"<<<<<<< HEAD\n{text}")
     assert "is on prompts that no line before it describes" in damaged(gate, second)
     assert f"{NAME}:1: no line of a ledger" in damaged(gate, "\n" + first)
