@@ -14,9 +14,11 @@ from live_gate import write_live
 
 from pytest_redline.certificate import to_bytes
 from pytest_redline.certificate_schema import Certificate
+from pytest_redline.errors import LedgerError
 from pytest_redline.gate import Live, certificate_of
 from pytest_redline.grid_file import load_grid
 from pytest_redline.ledger import NAME
+from pytest_redline.packing import unpack
 from pytest_redline.reuse import Run, record_statements
 from pytest_redline.sources import engine as bridge
 from pytest_redline.stating import record_statement
@@ -155,3 +157,30 @@ def test_a_store_killed_at_any_moment_keeps_a_first_statement_first(folder: Path
     certificate = judge(folder, run)
     assert certificate.reuse is None
     assert record(folder, certificate, run)["number"] == 1
+
+
+def test_slices_are_served_once_each_and_a_killed_gate_keeps_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    def pool(nonce: str) -> dict[str, object]:
+        return {"file": "prompts.jsonl", "slice": {"n": 25, "nonce": nonce}}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bridge, "_generate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            judge(folder, prompts=pool("one"))
+    seen: list[set[str]] = []
+    for nonce in ("two", "one"):
+        run = Run()
+        certificate = judge(folder, run, prompts=pool(nonce))
+        assert certificate.reuse is None
+        assert "25 prompts, a random slice of the 60 in prompts.jsonl" in certificate.promise
+        seen.append(set(unpack(certificate.outcomes, tuple(MORE)).prompts))
+        record(folder, certificate, run)
+    assert not seen[0] & seen[1]
+    with pytest.raises(LedgerError, match="10 of the pool's 60 prompts are left after 2 gates, a slice takes 25"):
+        judge(folder, prompts=pool("three"))
+    assert set(unpack(judge(folder, prompts=pool("two")).outcomes, tuple(MORE)).prompts) == seen[0]
