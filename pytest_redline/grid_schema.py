@@ -377,7 +377,7 @@ class GridModel(_Closed):
         None,
         description="Failure probability over the whole grid, 0.1 by default; a map shares it over statements.",
     )
-    weights: WeightsModel | None = None
+    weights: WeightsModel | None = Field(None, description="Who gets how much of delta; stated before any outcome.")
     cost: Cost | None = None
     source: SourceModel
     reference: Text = Field(description="Label of the conservative configuration.")
