@@ -8,191 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, JsonValue
 
-from pytest_redline.noise_schema import Bounds, Count, NoiseResult, PackedReplicate
+from pytest_redline.closed import Bounds, Closed, Count
+from pytest_redline.noise_schema import NoiseResult, PackedReplicate
+from pytest_redline.statement_schema import Statement
 
 Verdict = Literal["reference", "certified", "undecided", "breach", "not needed"]
-Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    left_out: ClassVar[tuple[str, ...]] = ()  # fields that are written only where they differ from their default
-
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = plain(self)
-        for name in self.left_out:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                data.pop(name, None)
-        return data
-
-
-class StatedDesign(_Closed):
-    """How the prompts were drawn, where not each by itself; ``sizes`` are those of the strata."""
-
-    kind: Literal["stratified", "finite_pool", "census"]
-    pool: Annotated[int, Field(gt=0)] | None
-    sizes: dict[str, Annotated[int, Field(gt=0)]] | None
-
-
-class StatedClusters(_Closed):
-    """How prompts cluster, ``n`` of them by the column ``by``, and what is done about it."""
-
-    by: str
-    remedy: Literal["one_per_cluster", "cluster_means"]
-    test: Literal["exact", "hb", "wsr"]
-    seed: Count
-    n: Annotated[int, Field(gt=0)]
-    sha256: str
-
-
-class StatedLoss(_Closed):
-    """What is lost on a prompt, where a verdict is a score (drop) or a mean over repeats, and how that is tested."""
-
-    kind: Literal["drop", "repeats"]
-    test: Literal["hb", "wsr"]
-    seed: Count
-
-
-class StatedMix(_Closed):
-    """The traffic that the risk is claimed for: the share of each group."""
-
-    shares: dict[str, Probability]
-    test: Literal["hb"]
-
-
-class StatedSlice(_Closed):
-    """What a slice was drawn from: the pool's file, its number of prompts and hash of ids, a hash of the nonce."""
-
-    file: str
-    pool: Annotated[int, Field(gt=0)]
-    sha256: str
-    nonce: str
-
-
-class PromptSet(_Closed):
-    """The calibration prompts, by the hash of their ids in natural order.
-
-    ``content`` is a hash of their texts and expected answers where these are known, ``sample`` the size and seed of the
-    random draw that chose them from their file, ``shares`` what share of it each group has, ``slice`` the pool of which
-    they are a part for this gate alone.
-    """
-
-    left_out: ClassVar[tuple[str, ...]] = ("design", "shares", "slice")
-
-    n: Annotated[int, Field(gt=0)]
-    sha256: str
-    content: str | None
-    sample: dict[Literal["n", "seed"], int] | None
-    population: str
-    design: StatedDesign | None = None
-    shares: dict[str, Probability] | None = None
-    slice: StatedSlice | None = None
-
-
-class StatedConfiguration(_Closed):
-    """A configuration as it was declared."""
-
-    label: str
-    knobs: dict[str, JsonValue]
-
-
-class StatedGroups(_Closed):
-    """How prompts fall into groups, and the budgets of single groups."""
-
-    by: str
-    alpha: dict[str, Probability]
-    sha256: str
-
-
-class StatedRisk(_Closed):
-    """One more risk that had to hold, and its budget.
-
-    A prompt is violated where the reference meets the requirement and a configuration does not: ``measure`` is 1, not
-    over ``over``, or not under ``under``. With a ``test`` other than exact the loss is by how much ``measure`` drops;
-    ``seed`` gives the order in which wsr takes the prompts.
-    """
-
-    name: str
-    measure: str
-    alpha: Probability
-    over: float | None
-    under: float | None
-    test: Literal["exact", "hb", "wsr"]
-    seed: Count
-
-
-class StatedLooks(_Closed):
-    """Numbers of prompts at which a p-value is taken, the share of the level for all but the last of them, and a hash
-    of the ids of the prompts in their random order.
-    """
-
-    sizes: list[Annotated[int, Field(gt=0)]]
-    early: Probability
-    order: str
-
-
-class StatedSpending(_Closed):
-    """delta is that of all statements on these prompts: by the series, or in equal parts of so many ``gates``."""
-
-    gates: Annotated[int, Field(ge=1)] | None
-
-
-class StatedWeight(_Closed):
-    """The share of the weight in Holm's procedure that one configuration has; all else divides the rest."""
-
-    label: str
-    share: Probability
-
-
-class Statement(_Closed):
-    """Everything that is claimed, fixed before the data; ``hash`` identifies it.
-
-    ``checkpoints`` maps what configurations name as their checkpoint to a hash of its files, where they were served.
-    ``looks`` is there only where the grid declares some.
-    ``lossless`` names the configurations that were declared to change no answer, where there are any.
-    """
-
-    left_out: ClassVar[tuple[str, ...]] = (
-        "risks",
-        "clusters",
-        "loss",
-        "mix",
-        "looks",
-        "lossless",
-        "spending",
-        "weight",
-    )
-
-    hash: str
-    prompts: PromptSet
-    grader: str
-    reference: str
-    configurations: list[StatedConfiguration]
-    alpha: Probability
-    delta: Probability
-    groups: StatedGroups | None
-    checkpoints: dict[str, str]
-    risks: list[StatedRisk] = []
-    clusters: StatedClusters | None = None
-    loss: StatedLoss | None = None
-    mix: StatedMix | None = None
-    looks: StatedLooks | None = None
-    lossless: list[str] = []
-    spending: StatedSpending | None = None
-    weight: StatedWeight | None = None
-
-    @property
-    def test(self) -> Literal["exact", "hb", "wsr"]:
-        """How wrong answers are tested."""
-        if self.mix is not None:
-            return self.mix.test
-        return self.loss.test if self.loss else self.clusters.test if self.clusters else "exact"
-
-
-class Cost(_Closed):
+class Cost(Closed):
     """What made one configuration faster than another."""
 
     name: str
@@ -203,7 +28,7 @@ class Cost(_Closed):
     declared: bool
 
 
-class Change(_Closed):
+class Change(Closed):
     """A knob that differs from the reference; null where it is not set."""
 
     knob: str
@@ -211,7 +36,7 @@ class Change(_Closed):
     configuration: JsonValue
 
 
-class Needed(_Closed):
+class Needed(Closed):
     """What a configuration that is not certified lacks.
 
     ``level`` is what its p-value would have to reach with all others as they are. ``violations_fewer``: by how many
@@ -229,7 +54,7 @@ class Needed(_Closed):
     prompts: int | None
 
 
-class ConfigurationResult(_Closed):
+class ConfigurationResult(Closed):
     """One row of the grid.
 
     ``risk_interval`` is the two-sided 95 % Clopper-Pearson interval of this row alone, ``risk_upper`` its one-sided
@@ -269,7 +94,7 @@ class ConfigurationResult(_Closed):
     changes: list[Change]
 
 
-class GroupRow(_Closed):
+class GroupRow(Closed):
     """One configuration on the prompts of one group; p only where the group has a budget."""
 
     left_out: ClassVar[tuple[str, ...]] = ("unknown",)
@@ -288,7 +113,7 @@ class GroupRow(_Closed):
     gain_interval: Bounds | None
 
 
-class GroupResult(_Closed):
+class GroupResult(Closed):
     """All configurations on the prompts of one group."""
 
     name: str
@@ -297,7 +122,7 @@ class GroupResult(_Closed):
     configurations: list[GroupRow]
 
 
-class RiskRow(_Closed):
+class RiskRow(Closed):
     """One configuration under a declared risk.
 
     ``k`` counts the prompts on which it loses against the reference, ``gained`` those on which it wins; ``risk`` is the
@@ -311,7 +136,7 @@ class RiskRow(_Closed):
     p: float
 
 
-class RiskResult(_Closed):
+class RiskResult(Closed):
     """All configurations under one declared risk, on n prompts or clusters; ``loss`` says in words what counts."""
 
     name: str
@@ -322,7 +147,7 @@ class RiskResult(_Closed):
     configurations: list[RiskRow]
 
 
-class FrontierRow(_Closed):
+class FrontierRow(Closed):
     """What would be deployed had this alpha been declared."""
 
     alpha: float
@@ -330,7 +155,7 @@ class FrontierRow(_Closed):
     certified: Count
 
 
-class Frontier(_Closed):
+class Frontier(Closed):
     """A description, not a certificate: the promise holds for the one alpha that was fixed before the data."""
 
     note: str
@@ -338,14 +163,14 @@ class Frontier(_Closed):
     rows: list[FrontierRow]
 
 
-class FileRecord(_Closed):
+class FileRecord(Closed):
     """A file that was read."""
 
     path: str
     sha256: str
 
 
-class WeightsRecord(_Closed):
+class WeightsRecord(Closed):
     """Precision in which a model's weights were kept, and the share of its bytes that each precision takes."""
 
     checkpoint: str
@@ -354,7 +179,7 @@ class WeightsRecord(_Closed):
     shares: dict[str, float]
 
 
-class Provenance(_Closed):
+class Provenance(Closed):
     """What the certificate was made from."""
 
     left_out: ClassVar[tuple[str, ...]] = ("weights",)
@@ -368,7 +193,7 @@ class Provenance(_Closed):
     versions: dict[str, str] = {}
 
 
-class Reuse(_Closed):
+class Reuse(Closed):
     """What earlier statements on these prompts mean for this one.
 
     Left out where there are none, unless delta is shared out over statements or a weight is declared.
@@ -386,14 +211,14 @@ class Reuse(_Closed):
     pool: str | None = None
 
 
-class Sharing(_Closed):
+class Sharing(Closed):
     """What serving configurations together saved: forwards that were run, and that each would have needed alone."""
 
     forwards_run: Count
     forwards_charged: Count
 
 
-class Spent(_Closed):
+class Spent(Closed):
     """What was served of all generations, and by which rules the rest was not.
 
     ``every`` is the number of prompts between two decisions, ``cost_prompts`` the number of prompts that costs are
@@ -411,7 +236,7 @@ class Spent(_Closed):
     cost_prompts: Count
 
 
-class PackedOutcomes(_Closed):
+class PackedOutcomes(Closed):
     """The outcomes themselves, packed as ``packing.py`` says, so that everything above can be recomputed.
 
     ``known``, which prompts each configuration was served, and ``order``, in which order, are there only where not
@@ -432,7 +257,7 @@ class PackedOutcomes(_Closed):
     replicate: PackedReplicate | None = None
 
 
-class Certificate(_Closed):
+class Certificate(Closed):
     """The risk certificate of one grid."""
 
     left_out: ClassVar[tuple[str, ...]] = ("sharing", "reuse", "spent", "risks", "noise_floor")

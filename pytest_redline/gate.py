@@ -13,15 +13,7 @@ from pathlib import Path
 
 from pytest_redline.budgets import family_of, refuse_too_few
 from pytest_redline.certificate import certify
-from pytest_redline.certificate_schema import (
-    Certificate,
-    FileRecord,
-    Provenance,
-    Reuse,
-    Sharing,
-    Statement,
-    WeightsRecord,
-)
+from pytest_redline.certificate_schema import Certificate, FileRecord, Provenance, Reuse, Sharing, WeightsRecord
 from pytest_redline.clusters import thinned, units, unnoticed_clusters
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
@@ -33,6 +25,7 @@ from pytest_redline.reuse import Run, file_of, known_ledger, note, outcomes_hash
 from pytest_redline.slices import sliced
 from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of, state
+from pytest_redline.statement_schema import Statement
 from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Store
 

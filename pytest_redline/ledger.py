@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import ValidationError
 
-from pytest_redline.certificate_schema import Probability, Reuse
+from pytest_redline.certificate_schema import Reuse
+from pytest_redline.closed import Closed, Probability
 from pytest_redline.errors import LedgerError
 from pytest_redline.paths import display, replace_file
 from pytest_redline.statement import canonical
@@ -33,30 +34,21 @@ _REMEDY = "restore the file from version control"
 _CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PromptsLine(_Line):
+class PromptsLine(Closed):
     """A set of prompts: ``members`` is base64 of short hashes of their ids, sorted; ``prompts`` a hash of those.
 
     ``slice`` marks the nonce that drew it from a pool, where one did.
     """
+
+    left_out: ClassVar[tuple[str, ...]] = ("slice",)
 
     prompts: str
     n: int
     members: str
     slice: str | None = None
 
-    @model_serializer(mode="wrap")
-    def _only_what_there_is(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = plain(self)
-        if data.get("slice", self) is None:
-            del data["slice"]
-        return data
 
-
-class StatementLine(_Line):
+class StatementLine(Closed):
     """A statement by its hash, and what it was judged on; ``outcomes`` is null until it was.
 
     ``configurations`` maps labels to what identifies a configuration beside its reference (``reuse.identities``),

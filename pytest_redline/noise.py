@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from pydantic import JsonValue
 
-from pytest_redline.certificate_schema import Statement
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Grid
 from pytest_redline.noise_schema import NoiseResult, NoiseRow
 from pytest_redline.outcomes import Outcomes, Replicate
 from pytest_redline.risks import joint_losses
+from pytest_redline.statement_schema import Statement
 from pytest_redline.stats.intervals import clopper_pearson
 from pytest_redline.stats.paired import mcnemar
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Count = Annotated[int, Field(ge=0)]
-Bounds = tuple[float, float]
-
-
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from pytest_redline.closed import Bounds, Closed, Count
 
 
-class NoiseRow(_Closed):
+class NoiseRow(Closed):
     """One configuration against the second run of the reference, on prompts that the reference gets right.
 
     ``worse`` counts those on which the configuration alone of the two is wrong, ``better`` those on which the second
@@ -30,7 +25,7 @@ class NoiseRow(_Closed):
     lossless: bool
 
 
-class NoiseResult(_Closed):
+class NoiseResult(Closed):
     """The reference against itself: its second run, which is no configuration of the grid, is called ``label``.
 
     ``k`` counts the prompts on which the second run loses against the first, ``gained`` those on which it wins;
@@ -59,7 +54,7 @@ class NoiseResult(_Closed):
         return tuple(row.label for row in self.configurations if row.lossless and row.p <= level)
 
 
-class PackedReplicate(_Closed):
+class PackedReplicate(Closed):
     """Verdicts, texts and scores of the reference's second run, packed as those of configurations are."""
 
     correct: str

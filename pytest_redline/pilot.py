@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_redline.certificate_schema import Statement
 from pytest_redline.claims import LossTest
 from pytest_redline.errors import GridError, OutcomesError
 from pytest_redline.gate import recorded_outcomes
@@ -20,6 +19,7 @@ from pytest_redline.packing import unpack
 from pytest_redline.paths import display, is_grid
 from pytest_redline.sources.recorded import load_recorded
 from pytest_redline.starting import look
+from pytest_redline.statement_schema import Statement
 from pytest_redline.verify import verify
 
 _ANY_ALPHA = 0.5  # outcomes do not depend on it

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_redline.certificate_schema import Certificate, Reuse, StatedConfiguration, Statement
+from pytest_redline.certificate_schema import Certificate, Reuse
 from pytest_redline.errors import LedgerError, RedlineError
 from pytest_redline.grid import Grid
 from pytest_redline.ledger import (
@@ -37,6 +37,7 @@ from pytest_redline.packing import unpack
 from pytest_redline.paths import display
 from pytest_redline.prompts import Prompts
 from pytest_redline.statement import delta_of, sha256_of
+from pytest_redline.statement_schema import StatedConfiguration, Statement
 from pytest_redline.store import Store
 
 _SHORT = 16  # letters of a hash that tells configurations, or outcomes, of one set of prompts apart

@@ -10,9 +10,14 @@ from dataclasses import asdict
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
-from pytest_redline.certificate_schema import (
+from pytest_redline.certificate_schema import Reuse
+from pytest_redline.claims import Design, Risk
+from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import Grid
+from pytest_redline.outcomes import Outcomes
+from pytest_redline.partial import looks_of
+from pytest_redline.statement_schema import (
     PromptSet,
-    Reuse,
     StatedClusters,
     StatedConfiguration,
     StatedDesign,
@@ -26,11 +31,6 @@ from pytest_redline.certificate_schema import (
     StatedWeight,
     Statement,
 )
-from pytest_redline.claims import Design, Risk
-from pytest_redline.errors import OutcomesError
-from pytest_redline.grid import Grid
-from pytest_redline.outcomes import Outcomes
-from pytest_redline.partial import looks_of
 from pytest_redline.stats.series import spent
 
 

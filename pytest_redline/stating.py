@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_redline.certificate_schema import Statement
 from pytest_redline.clusters import thinned
 from pytest_redline.errors import LedgerError
 from pytest_redline.grid import EngineSource, Grid, RecordedSource
@@ -18,6 +17,7 @@ from pytest_redline.reuse import Run, Standing, file_of, known_ledger, standing
 from pytest_redline.slices import sliced
 from pytest_redline.sources.checkpoints import checkpoint_hashes
 from pytest_redline.statement import sha256_of, state
+from pytest_redline.statement_schema import Statement
 from pytest_redline.store import Store
 
 

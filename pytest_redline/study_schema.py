@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pytest_redline.certificate_schema import Cost, FileRecord
+from pytest_redline.closed import Closed, Count
 
-Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class StudiedConfiguration(_Closed):
+class StudiedConfiguration(Closed):
     """A configuration on all recorded prompts: ``k`` violations; gain null where cost is unknown."""
 
     label: str
@@ -31,7 +27,7 @@ class StudiedConfiguration(_Closed):
     gain: float | None
 
 
-class SelectorResult(_Closed):
+class SelectorResult(Closed):
     """What a selector did in all splits.
 
     ``mean_gain`` averages the gain, on all prompts, of what each split deploys. ``test_exceedance`` is the share of
@@ -47,7 +43,7 @@ class SelectorResult(_Closed):
     deployed: dict[str, Count]
 
 
-class Interval(_Closed):
+class Interval(Closed):
     """Mean over splits, and their percentiles 2.5 and 97.5."""
 
     mean: float
@@ -55,7 +51,7 @@ class Interval(_Closed):
     upper: float
 
 
-class MeasuredAgain(_Closed):
+class MeasuredAgain(Closed):
     """What REDLINE deploys on all prompts, measured on the test halves of the splits that deploy it too.
 
     ``splits_same`` counts those, ``splits_reference`` the splits that keep the reference. ``held_gain`` is null where
@@ -71,7 +67,7 @@ class MeasuredAgain(_Closed):
     held_net_accuracy: Interval | None
 
 
-class MeanRule(_Closed):
+class MeanRule(Closed):
     """The rule MEAN-t for one tolerance of ``points``."""
 
     points: Count
@@ -79,14 +75,14 @@ class MeanRule(_Closed):
     test_exceedance: Share
 
 
-class Matched(_Closed):
+class Matched(Closed):
     """The rules on mean accuracy whose gain comes next below REDLINE's, and first reaches it; null where none does."""
 
     slower: MeanRule | None
     faster: MeanRule | None
 
 
-class BudgetResult(_Closed):
+class BudgetResult(Closed):
     """Everything at one risk budget."""
 
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -95,7 +91,7 @@ class BudgetResult(_Closed):
     mean_matched: Matched
 
 
-class SubsetBudget(_Closed):
+class SubsetBudget(Closed):
     """What REDLINE does on subsets at one budget."""
 
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -103,7 +99,7 @@ class SubsetBudget(_Closed):
     mean_gain: float
 
 
-class Subsets(_Closed):
+class Subsets(Closed):
     """Random subsets of one size, as if only so many prompts had been recorded.
 
     ``strata`` says how many prompts of each stratum a subset holds; null for uniform draws. ``histogram`` counts draws
@@ -121,7 +117,7 @@ class Subsets(_Closed):
     budgets: list[SubsetBudget]
 
 
-class Study(_Closed):
+class Study(Closed):
     """A study of selectors on one recording."""
 
     schema_version: Literal[1] = 1

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pytest_redline.certificate import certify, digest, to_bytes
-from pytest_redline.certificate_schema import Certificate, Cost, Statement
+from pytest_redline.certificate_schema import Certificate, Cost
 from pytest_redline.claims import Clusters, Design, JointLoss, Mix, Risk, contradictions
 from pytest_redline.clusters import apportioned
 from pytest_redline.errors import CertificateError, RedlineError
@@ -45,6 +45,7 @@ from pytest_redline.outcomes import Outcomes, natural_key
 from pytest_redline.packing import unpack, unpack_replicate
 from pytest_redline.paths import display
 from pytest_redline.spending import DeclaredLooks, Stopping
+from pytest_redline.statement_schema import Statement
 from pytest_redline.text import on_one_line, spelled
 
 _RESAMPLED = ("net_accuracy_interval", "gain_interval")
