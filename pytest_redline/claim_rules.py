@@ -8,15 +8,8 @@ from collections.abc import Collection, Sequence
 
 from pytest_redline.claims import MOST_DELTA, Clusters, Design, JointLoss, LossTest, Mix, Risk, add_up
 from pytest_redline.complaints import Complaints, suggest
-from pytest_redline.grid_schema import (
-    NAME_PATTERN,
-    ClustersModel,
-    CorrectModel,
-    GridModel,
-    OutcomesModel,
-    PopulationModel,
-    RiskModel,
-)
+from pytest_redline.grid_schema import NAME_PATTERN, ClustersModel, GridModel, PopulationModel, RiskModel
+from pytest_redline.source_schema import CorrectModel, OutcomesModel
 
 SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run into millions
 ENGINE_MEASURES = ("tokens", "forwards", "finished")

@@ -20,26 +20,24 @@ from pytest_redline.grid import Grid
 from pytest_redline.grid_rules import STAND_INS, Budgets, Rules
 from pytest_redline.grid_schema import (
     ClustersModel,
-    CorrectModel,
     CostModel,
     GridModel,
     GroupsModel,
     LooksModel,
     MixModel,
     NoiseFloorModel,
-    OutcomesModel,
     PopulationModel,
     PromptsModel,
     RiskModel,
     SampleModel,
     ServingModel,
     SliceModel,
-    SourceModel,
     SpendingModel,
     StoppingModel,
     WeightsModel,
 )
 from pytest_redline.located_yaml import read
+from pytest_redline.source_schema import CorrectModel, OutcomesModel, SourceModel
 from pytest_redline.text import on_one_line
 
 _MOST_REPAIRS = 10

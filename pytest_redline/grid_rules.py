@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pytest_redline.checkpoint_rules import decided_by_checkpoint
 from pytest_redline.claim_rules import (
     ENGINE_MEASURES,
     SMALLEST,
@@ -19,45 +16,29 @@ from pytest_redline.claim_rules import (
     declared_risks,
     joint_loss,
 )
-from pytest_redline.claims import Risk
-from pytest_redline.complaints import Complaints, KeyPath, no_such_label, suggest
-from pytest_redline.grading import GRADERS
+from pytest_redline.complaints import Complaints, no_such_label
+from pytest_redline.cost_rules import declared_cost
 from pytest_redline.grid import (
-    KNOWN_MEASURES,
-    MODEL_KNOBS,
-    Columns,
     Configuration,
-    CorrectColumn,
-    CostMeasure,
     EngineSource,
     Grid,
     Groups,
-    RecordedSource,
     Sample,
     Serving,
     Slice,
     Spending,
     Weight,
 )
-from pytest_redline.grid_schema import (
-    ColumnsModel,
-    CorrectModel,
-    CostModel,
-    EngineModel,
-    GridModel,
-    OutcomesModel,
-    SpendingModel,
-)
+from pytest_redline.grid_schema import GridModel, SpendingModel
 from pytest_redline.labels import label_of, label_problem
 from pytest_redline.noise_rules import declared_noise_floor, lossless_labels
 from pytest_redline.serving_file import match_serving_file
+from pytest_redline.source_rules import declared_source, effective
 from pytest_redline.spending_rules import check_deploy_only, stopping_of
-from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 DEFAULT_DELTA = 0.1  # the paper's
 STAND_INS: Mapping[str, Any] = {"redline": 1, "name": "x", "reference": "-", "source": {"outcomes": "-"}}
 _MOST_CONFIGURATIONS = 10_000
-_COSTS = (1e-9, 1e12)  # what a declared cost may lie between
 
 
 class Budgets(NamedTuple):
@@ -77,7 +58,6 @@ class Rules:
         self.complain = complaints.complain
         self.is_tainted = complaints.is_tainted
         self.folder = complaints.path.parent
-        self.risks: tuple[Risk, ...] = ()
 
     def check_labels(self, data: Mapping[str, Any]) -> None:
         """Labels and what refers to them, on data of any shape."""
@@ -104,11 +84,11 @@ class Rules:
         unread = any(path[:1] == ("configurations",) for path in self.complaints.tainted)
         if len(labels) < 2 and not unread and model.reference in (*labels, STAND_INS["reference"]):
             self.complain(("configurations",), "no candidate beside the reference; a gate needs one to judge")
-        cost = self.cost(model, configurations)
-        self.risks = declared_risks(self.complaints, model, {*ENGINE_MEASURES[:2], *(cost.measures if cost else ())})
-        source, grader, origin = self.source(model, configurations, cost)
+        cost = declared_cost(self.complaints, model, configurations)
+        risks = declared_risks(self.complaints, model, {*ENGINE_MEASURES[:2], *(cost.measures if cost else ())})
+        source, grader, origin = declared_source(self.complaints, model, configurations, cost, risks)
         if isinstance(source, EngineSource):
-            configurations = self.effective(source, configurations, model.grade)
+            configurations = effective(self.complaints, source, configurations, model.grade)
         self.check_equal_knobs(configurations)
         serving = self.serving(model, configurations)
         if model.prompts and model.prompts.sample and model.prompts.slice:
@@ -137,7 +117,7 @@ class Rules:
         written_delta = model.delta.total if isinstance(model.delta, SpendingModel) else model.delta
         delta = self.budget("delta", given.delta, written_delta, given.ini_delta, DEFAULT_DELTA)
         loss = joint_loss(self.complaints, model)
-        design, clusters = declared_draw(self.complaints, model, self.risks, loss, delta)
+        design, clusters = declared_draw(self.complaints, model, risks, loss, delta)
         mix = declared_mix(self.complaints, model, design, clusters, loss, delta)
         if self.complaints.problems or alpha is None or delta is None or source is None:
             return None
@@ -178,7 +158,7 @@ class Rules:
             grade=model.grade,
             serving=serving,
             groups=Groups(model.groups.by, dict(model.groups.alpha)) if model.groups else None,
-            risks=self.risks,
+            risks=risks,
             stopping=stopping,
             deploy_only=deploy_only,
             noise_floor=noise_floor,
@@ -273,243 +253,6 @@ class Rules:
                     row.line,
                 )
 
-    def cost(self, model: GridModel, configurations: tuple[Configuration, ...]) -> CostMeasure | None:
-        """Cost measure of the grid, or None where no cost is known."""
-        declared = [each for each in configurations if each.cost is not None]
-        written = CostModel(measure=model.cost) if isinstance(model.cost, str) else model.cost
-        if written is not None and written.measure == "unknown":
-            for each in declared:
-                self.complain(
-                    ("configurations", each.label, "cost"), "the grid says `cost: unknown`; remove one of the two"
-                )
-            return None
-        measure = self.measure(written, bool(declared))
-        for each in declared:
-            if each.cost is not None and not _COSTS[0] <= each.cost <= _COSTS[1]:
-                self.complain(
-                    ("configurations", each.label, "cost"),
-                    f"found {each.cost:g}; from {_COSTS[0]:g} to {_COSTS[1]:g} is allowed",
-                )
-        if declared:
-            for each in configurations:
-                if each.cost is None and (each.label == model.reference or not each.cost_unknown):
-                    needed = "a number" if each.label == model.reference else "a number, or unknown"
-                    self.complain(
-                        ("configurations", each.label), f"other configurations declare `cost:`; give {needed} here too"
-                    )
-        elif any(each.cost_unknown and each.label == model.reference for each in configurations):
-            self.complain(
-                ("configurations", model.reference, "cost"), "the reference's cost is what the others are compared with"
-            )
-        return measure
-
-    def measure(self, written: CostModel | None, declared: bool) -> CostMeasure:
-        """Cost measure that a name, or columns of one's own, stand for."""
-        if written is None:
-            written = CostModel(measure="declared cost" if declared else "tokens_per_forward")
-        known = KNOWN_MEASURES.get(written.measure)
-        if known is not None and written.better not in (None, known.better):
-            self.complain(("cost", "better"), f"{known.name} is better when {known.better}")
-        better = written.better or (known.better if known else "higher" if declared else None)
-        if better is None and not any(path[0] == "cost" for path in self.complaints.tainted):
-            names = ", ".join(KNOWN_MEASURES)
-            self.complain(
-                ("cost",),
-                f"{written.measure!r} is not one of {names}; for columns of your own say also `better: higher` or "
-                "`better: lower`",
-            )
-        better = better or "higher"
-        numerator, _, denominator = written.measure.partition("/")
-        base = known or CostMeasure(
-            written.measure, better, "ratio_of_sums", numerator.strip() or None, denominator.strip() or None
-        )
-        if declared:
-            return CostMeasure(written.measure, better, base.pool, None, None, declared=True)
-        if base.numerator is None or (written.measure.endswith("/") and not base.denominator):
-            self.complain(("cost", "measure"), f"found {written.measure!r}; write NAME or NAME/NAME")
-        return replace(base, pool=written.pool or base.pool)
-
-    def source(
-        self, model: GridModel, configurations: tuple[Configuration, ...], cost: CostMeasure | None
-    ) -> tuple[RecordedSource | EngineSource | None, str, str]:
-        """Source, how verdicts come about, and where prompts come from, both in words."""
-        kinds = model.source.model_fields_set
-        if any(path[:1] == ("source",) and len(path) < 3 for path in self.complaints.tainted):
-            return None, "", ""
-        if len(kinds) != 1:
-            self.complain(("source",), f"found {len(kinds)} kinds; name one of outcomes, engine")
-        if model.source.engine is not None:
-            return self.engine(model.source.engine, model, configurations, cost)
-        if model.source.outcomes is not None:
-            recorded = self.recorded(model.source.outcomes, model, configurations, cost)
-            file = recorded.file.name if recorded.file else "these logs"
-            return recorded, _recorded_grader(recorded.columns.correct), file
-        return None, "", ""
-
-    def recorded(
-        self,
-        written: str | OutcomesModel,
-        model: GridModel,
-        configurations: tuple[Configuration, ...],
-        cost: CostMeasure | None,
-    ) -> RecordedSource:
-        """Source of recorded outcomes, which bring their own verdicts."""
-        at: KeyPath = ("source", "outcomes")
-        if isinstance(written, str):
-            written = OutcomesModel(file=written)
-        logs = [each for each in configurations if each.log is not None]
-        if written.file is not None:
-            for each in logs:
-                self.complain(
-                    ("configurations", each.label, "log"),
-                    "the source already names one file for all; remove one of the two",
-                )
-        elif any(path[:2] == at for path in self.complaints.tainted):
-            pass  # the file may be what could not be read
-        elif not logs:
-            self.complain(at, "no recording; name a `file:` here, or a `log:` in every configuration")
-        else:
-            for each in configurations:
-                if each.log is None:
-                    self.complain(
-                        ("configurations", each.label), "other configurations have a `log:`; name one here too"
-                    )
-        if written.sha256 is not None and written.file is None:
-            self.complain((*at, "sha256"), "goes with `file:`")
-        columns = self.columns(written.columns, model, cost)
-        file = self.folder / written.file if written.file else None
-        return RecordedSource(file, columns, written.sha256, self.complaints.located.line(at))
-
-    def engine(
-        self,
-        written: EngineModel,
-        model: GridModel,
-        configurations: tuple[Configuration, ...],
-        cost: CostMeasure | None,
-    ) -> tuple[EngineSource, str, str]:
-        """Source that serves the prompts with the bundled engine."""
-        if model.prompts is None:
-            self.complain(("prompts",), "the engine needs prompts to serve; name their file")
-        if model.grade is None:
-            self.complain(("grade",), f"the engine's answers need a grader; name one of {', '.join(GRADERS)}")
-        elif model.grade not in GRADERS:
-            self.complain(
-                ("grade",), f"{model.grade!r} is no grader; {suggest(model.grade, GRADERS) or ', '.join(GRADERS)}"
-            )
-        for each in configurations:
-            if each.log is not None:
-                self.complain(("configurations", each.label, "log"), "the engine reads no log; remove it")
-        unmeasured = [name for name in (cost.measures if cost else ()) if name not in ("tokens", "forwards")]
-        if unmeasured:
-            self.complain(("cost",), f"the engine does not measure {', '.join(unmeasured)}; use tokens, forwards")
-        source = EngineSource(
-            written.checkpoint,
-            written.device,
-            written.dtype,
-            written.batch_size,
-            dict(written.__pydantic_extra__ or {}),
-            written.weights,
-            written.template,
-            written.mask_id,
-            written.end_ids,
-        )
-        self.knobs({}, source.defaults, ("source", "engine"))
-        self.model(source, {}, ("source", "engine"))
-        grader = GRADERS[model.grade].stated if model.grade in GRADERS else ""
-        return source, grader, model.prompts.file.rpartition("/")[2] if model.prompts else ""
-
-    def effective(
-        self, source: EngineSource, configurations: tuple[Configuration, ...], grade: str | None
-    ) -> tuple[Configuration, ...]:
-        """Configurations with every knob that the engine will read, at the value it will have."""
-        rows = []
-        for each in configurations:
-            decoding = {name: value for name, value in each.knobs.items() if name not in MODEL_KNOBS}
-            knobs = self.knobs(decoding, source.defaults, ("configurations", each.label), each.line)
-            used = {name: each.knobs[name] for name in MODEL_KNOBS if name in each.knobs}
-            spec = self.model(source, used, ("configurations", each.label), each.line)
-            if spec is not None:
-                used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
-            if knobs is not None:
-                used |= knobs.effective()
-            if spec is not None and knobs is not None:
-                directory = self.folder / spec.checkpoint
-                decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
-                used |= decided
-                if problem:
-                    self.complain(("configurations", each.label, "template"), problem, each.line)
-            used = {
-                name: list(value) if isinstance(value, tuple) else value
-                for name, value in used.items()
-                if value is not None
-            }
-            rows.append(replace(each, knobs=used))
-        return tuple(rows)
-
-    def knobs(
-        self, knobs: Mapping[str, Any], defaults: Mapping[str, Any], at: KeyPath, line: int | None = None
-    ) -> DecodeKnobs | None:
-        """Knobs as the engine reads them, or None after complaints."""
-        try:
-            return DecodeKnobs.from_mapping(knobs, defaults)
-        except KnobError as error:
-            for problem in error.problems:
-                name, _, text = problem.partition(": ")
-                if name in knobs or not knobs or name not in defaults:
-                    self.complain((*at, name), text, line if name not in knobs else None)
-            return None
-
-    def model(
-        self, source: EngineSource, knobs: Mapping[str, Any], at: KeyPath, line: int | None = None
-    ) -> ModelSpec | None:
-        """Model that is run with these knobs, or None after complaints; each stands where its cause is written."""
-        try:
-            return source.model_of(knobs)
-        except KnobError as error:
-            for problem in error.problems:
-                name, _, text = problem.partition(": ")
-                if knobs or at[0] == "source":
-                    self.complain((*at, name), text, line if name not in knobs else None)
-            return None
-
-    def columns(self, written: ColumnsModel, model: GridModel, cost: CostMeasure | None) -> Columns:
-        """Where the recording keeps what."""
-        at = ("source", "outcomes", "columns")
-        measures = dict(written.__pydantic_extra__ or {})
-        usable = {"tokens", "forwards", *(cost.measures if cost else ()), *(risk.measure for risk in self.risks)}
-        for name in measures:
-            if name not in usable:
-                names = sorted({*ColumnsModel.model_fields, *usable})
-                self.complain((*at, name), f"unknown key; {suggest(name, names) or 'allowed are ' + ', '.join(names)}")
-        group, by = written.group, model.groups.by if model.groups else None
-        if group is not None and by is not None and group != by:
-            self.complain(("groups", "by"), f"found {by!r}, but the columns name {group!r} as the group")
-        correct = written.correct
-        if isinstance(correct, CorrectModel):
-            if correct.threshold is not None and "equals" in correct.model_fields_set:
-                self.complain((*at, "correct"), "has both threshold and equals; keep one of the two")
-            elif "equals" in correct.model_fields_set and correct.equals is None:
-                self.complain((*at, "correct", "equals"), "null equals nothing that a recording may hold; name a value")
-            chosen = CorrectColumn(
-                correct.column, correct.threshold, correct.equals, bool(correct.loss), bool(correct.repeats)
-            )
-        else:
-            chosen = CorrectColumn(correct)
-        declared = set(written.model_fields_set) | set(measures) | ({"group"} if by else set())
-        return Columns(
-            prompt=(written.prompt,) if isinstance(written.prompt, str) else tuple(written.prompt),
-            correct=chosen,
-            config=written.config,
-            group=by or group,
-            cluster=model.clusters.by if model.clusters else None,
-            prompt_text=written.prompt_text,
-            prompt_hash=written.prompt_hash,
-            output=written.output,
-            measures=measures,
-            flags=frozenset(risk.measure for risk in self.risks if risk.flag),
-            declared=frozenset(declared),
-        )
-
     def serving(self, model: GridModel, configurations: tuple[Configuration, ...]) -> Serving | None:
         """Configuration that the repository deploys."""
         if model.serving is None or isinstance(model.serving, str):
@@ -521,14 +264,6 @@ class Rules:
         if label is None:
             return None
         return Serving(label, file, dict(model.serving.keys), hashlib.sha256(file.read_bytes()).hexdigest())
-
-
-def _recorded_grader(correct: CorrectColumn) -> str:
-    """How recorded verdicts are read, in words; part of the statement."""
-    if correct.threshold is not None:
-        return f"recorded: {correct.path} >= {correct.threshold:g}"
-    score = " (a score from 0 to 1)" if correct.score else ""
-    return f"recorded: {correct.path}{score}" + ("" if correct.equals is None else f" == {json.dumps(correct.equals)}")
 
 
 def _product(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:

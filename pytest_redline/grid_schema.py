@@ -1,54 +1,22 @@
 """The closed schema of a grid file, as pydantic models; ``pytest-redline schema`` prints it as JSON Schema.
 
 These models say which keys exist and of what kind their values are. What the keys mean together is checked in
-``grid.py``, which also turns the complaints of both into ``FILE:LINE key.path: ...``.
+``grid_rules.py``; ``complaints.py`` turns the complaints of both into ``FILE:LINE key.path: ...``.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    JsonValue,
-    Tag,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
+from pytest_redline.source_schema import ClosedKeys, Probability, Scalar, SourceModel, Text, kind_of
 from pytest_redline.spending import EARLY, EVERY
 
 NAME_PATTERN = r"^\w[\w.-]*$"
-Probability = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=1)]
 
 
-def _one_complaint(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """One complaint where a union would make one for each of its types."""
-    try:
-        return validate(value)
-    except ValidationError:
-        raise PydanticCustomError("scalar_type", "text, a number, true, false or null is needed") from None
-
-
-Scalar = Annotated[str | bool | int | float | None, WrapValidator(_one_complaint)]
-
-
-def _kind(value: Any) -> str:
-    """Short or long form of a value, so that an error speaks of one of them only; in <> as no key of a file is."""
-    return "<map>" if isinstance(value, dict) else "<list>" if isinstance(value, list) else "<short>"
-
-
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class SampleModel(_Closed):
+class SampleModel(ClosedKeys):
     """A random subset of the prompts, drawn before anything is served."""
 
     n: Annotated[int, Field(ge=1)] = Field(description="How many prompts.")
@@ -58,7 +26,7 @@ class SampleModel(_Closed):
     )
 
 
-class SliceModel(_Closed):
+class SliceModel(ClosedKeys):
     """A part of the prompts for this gate alone, drawn by a nonce once the candidate is frozen."""
 
     n: Annotated[int, Field(ge=1)] = Field(description="How many prompts a gate takes.")
@@ -68,7 +36,7 @@ class SliceModel(_Closed):
     )
 
 
-class PromptsModel(_Closed):
+class PromptsModel(ClosedKeys):
     """The calibration prompts."""
 
     file: Text = Field(
@@ -80,7 +48,7 @@ class PromptsModel(_Closed):
     slice: SliceModel | None = Field(None, description="A part that no earlier gate used, drawn by a nonce.")
 
 
-class CostModel(_Closed):
+class CostModel(ClosedKeys):
     """How configurations are compared; the fastest certified one is deployed."""
 
     measure: Text = Field(
@@ -95,110 +63,8 @@ class CostModel(_Closed):
 
 Cost = Annotated[
     Annotated[Text, Tag("<short>")] | Annotated[CostModel, Tag("<map>")],
-    Discriminator(_kind),
+    Discriminator(kind_of),
 ]
-
-
-class CorrectModel(_Closed):
-    """A column of verdicts that is not simply 1/0 or true/false."""
-
-    column: Text
-    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        None, description="Right when the number is at or over this."
-    )
-    equals: Scalar = Field(None, description="Right when the value equals this; every other value is wrong.")
-    loss: Literal["drop"] | None = Field(
-        None, description="The value is a score from 0 to 1, and the loss how far it drops below the reference's."
-    )
-    repeats: Literal["mean_loss"] | None = Field(
-        None,
-        description="Several rows a prompt; its loss is the share of (reference, candidate) pairs of rows that are "
-        "right and wrong. Every prompt of a configuration has equally many.",
-    )
-    test: Literal["hb", "wsr"] | None = Field(None, description="Test of a `loss` or of `repeats`.")
-    seed: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="With wsr: the seed of the order in which it takes the prompts; 0 by default."
-    )
-
-
-class ColumnsModel(BaseModel):
-    """Column names of a recording: a name, keys of nested objects joined by dots, or a path with {config} in it.
-
-    Keys beyond the named ones name measures: ``{seconds: timing.total}``.
-    """
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    __pydantic_extra__: dict[str, Text]
-
-    prompt: Annotated[
-        Annotated[Text, Tag("<short>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
-        Discriminator(_kind),
-    ] = Field("prompt", description="Prompt id, or the columns that make it up together.")
-    correct: Annotated[
-        Annotated[Text, Tag("<short>")] | Annotated[CorrectModel, Tag("<map>")], Discriminator(_kind)
-    ] = Field("correct", description="Verdict: 1/0 or true/false, else say how to read it.")
-    config: Text = Field("config", description="Label of the configuration.")
-    group: Text | None = Field(None, description="Group of the prompt, for risks by group.")
-    prompt_text: Text | None = Field(None, description="Text of the prompt; one id must always have the same.")
-    prompt_hash: Text | None = Field(None, description="Hash of the prompt; one id must always have the same.")
-    output: Text | None = Field(None, description="Answer text, to recognise a candidate that changes nothing.")
-
-
-class OutcomesModel(_Closed):
-    """Recorded outcomes."""
-
-    file: Text | None = Field(
-        None,
-        description="CSV or JSONL, optionally gz, relative to the grid file; absent when each configuration names its "
-        "own file with `log:`.",
-    )
-    columns: ColumnsModel = Field(default_factory=lambda: ColumnsModel.model_validate({}))
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(
-        None, description="Refuse the recording when its bytes changed."
-    )
-
-
-class EngineModel(BaseModel):
-    """The bundled block-diffusion engine; further keys are knobs of every configuration that does not set them."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-    __pydantic_extra__: dict[str, JsonValue]
-
-    checkpoint: Text = Field(description="bundled:NAME, or a directory in the Hugging Face layout.")
-    device: Text = Field("auto", description="auto, cpu, cuda, or another name that PyTorch knows.")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Type of weights and arithmetic.")
-    weights: Literal["float32", "bfloat16", "int8", "int4"] | None = Field(
-        None, description="Precision in which the linear layers' weights are kept; as dtype by default."
-    )
-    template: Literal["none", "sdar-chat", "sdar-math", "llada2-chat", "llada2-math"] | None = Field(
-        None,
-        description="Turns that are put around each prompt. By default that of the checkpoint's family for the grader, "
-        "if the checkpoint holds a chat template; else none.",
-    )
-    mask_id: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Token at an unresolved position, where the checkpoint's files do not say it."
-    )
-    end_ids: list[Annotated[int, Field(ge=0)]] | None = Field(
-        None, description="Tokens that end a reply, where the checkpoint's files do not say them."
-    )
-    batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(256, description="Decode states in one forward pass.")
-
-
-class SourceModel(BaseModel):
-    """Where outcomes come from; one of the keys."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, json_schema_extra={"minProperties": 1, "maxProperties": 1}
-    )
-
-    outcomes: (
-        Annotated[
-            Annotated[Text, Tag("<short>")] | Annotated[OutcomesModel, Tag("<map>")],
-            Discriminator(_kind),
-        ]
-        | None
-    ) = Field(None, description="Outcomes that were recorded earlier.")
-    engine: EngineModel | None = Field(None, description="The bundled engine serves the prompts.")
 
 
 class ConfigurationModel(BaseModel):
@@ -218,14 +84,14 @@ class ConfigurationModel(BaseModel):
     ) = Field(None, description="Measured speed (higher is better unless the grid's cost says lower), or unknown.")
 
 
-class ServingModel(_Closed):
+class ServingModel(ClosedKeys):
     """The serving config file that this repository deploys."""
 
     file: Text = Field(description="YAML, JSON or TOML file, relative to the grid file.")
     keys: dict[str, Text] = Field(min_length=1, description="Knob to the key of the file, nested keys joined by dots.")
 
 
-class GroupsModel(_Closed):
+class GroupsModel(ClosedKeys):
     """Risk by group of prompts."""
 
     by: Text = Field(description="Column that holds the group.")
@@ -234,7 +100,7 @@ class GroupsModel(_Closed):
     )
 
 
-class PopulationModel(_Closed):
+class PopulationModel(ClosedKeys):
     """What the prompts were drawn from, and how."""
 
     name: Text = Field(description="What the prompts were drawn from, in words.")
@@ -245,7 +111,7 @@ class PopulationModel(_Closed):
     pool: Annotated[int, Field(ge=1)] | None = Field(None, description="With finite_pool: how many prompts it holds.")
 
 
-class ClustersModel(_Closed):
+class ClustersModel(ClosedKeys):
     """Prompts that fail together, such as those of one template or conversation, and what is done about it."""
 
     by: Text = Field(description="Column that holds the cluster of a prompt.")
@@ -258,7 +124,7 @@ class ClustersModel(_Closed):
     )
 
 
-class MixModel(_Closed):
+class MixModel(ClosedKeys):
     """The traffic that the risk is claimed for, where the prompts hold its groups in other shares."""
 
     shares: Annotated[dict[str, Probability], Field(min_length=1)] = Field(
@@ -269,7 +135,7 @@ class MixModel(_Closed):
     )
 
 
-class RiskModel(_Closed):
+class RiskModel(ClosedKeys):
     """One more risk that must hold for a candidate to be certified, beside that of wrong answers.
 
     Without `over`, `under` or `loss`, the measure says yes or no, and a prompt counts where the reference has yes and
@@ -298,7 +164,7 @@ class RiskModel(_Closed):
     )
 
 
-class LooksModel(_Closed):
+class LooksModel(ClosedKeys):
     """Looks at the outcomes at sizes fixed before the data."""
 
     at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2)] = Field(
@@ -307,14 +173,14 @@ class LooksModel(_Closed):
     early: Probability = Field(EARLY, description="Share of the level for all looks but the last, equally.")
 
 
-class StoppingModel(_Closed):
+class StoppingModel(ClosedKeys):
     """When a configuration is not served further; verdicts are those of the full run. For a source that serves."""
 
     curtail: bool = Field(True, description="Stop a candidate that can no longer be certified.")
     looks: (
         Annotated[
             Annotated[Annotated[int, Field(ge=2, le=1000)], Tag("<short>")] | Annotated[LooksModel, Tag("<map>")],
-            Discriminator(_kind),
+            Discriminator(kind_of),
         ]
         | None
     ) = Field(None, description="Stop a candidate that is certified at a look: so many at equal distances, or where.")
@@ -324,13 +190,13 @@ class StoppingModel(_Closed):
     every: Annotated[int, Field(ge=1)] = Field(EVERY, description="Prompts between two decisions.")
 
 
-class NoiseFloorModel(_Closed):
+class NoiseFloorModel(ClosedKeys):
     """The second run of the reference, where every configuration has a recording of its own."""
 
     log: Text = Field(description="File of that run's outcomes, relative to the grid file.")
 
 
-class SpendingModel(_Closed):
+class SpendingModel(ClosedKeys):
     """A failure probability that all statements on the same prompts share."""
 
     total: Probability = Field(description="Of all statements together.")
@@ -342,7 +208,7 @@ class SpendingModel(_Closed):
     )
 
 
-class WeightsModel(_Closed):
+class WeightsModel(ClosedKeys):
     """Weights in Holm's procedure, fixed before any outcome."""
 
     serving: Probability = Field(
@@ -350,7 +216,7 @@ class WeightsModel(_Closed):
     )
 
 
-class GridModel(_Closed):
+class GridModel(ClosedKeys):
     """One grid of serving configurations: a reference, candidates, and a risk budget."""
 
     redline: Annotated[int, Field(ge=1, le=1)] = Field(description="Version of this format: 1.")
@@ -360,7 +226,7 @@ class GridModel(_Closed):
     population: (
         Annotated[
             Annotated[Text, Tag("<short>")] | Annotated[PopulationModel, Tag("<map>")],
-            Discriminator(_kind),
+            Discriminator(kind_of),
         ]
         | None
     ) = Field(None, description="What the prompts were drawn from; the promise is made about it and nothing else.")
@@ -370,7 +236,7 @@ class GridModel(_Closed):
     delta: (
         Annotated[
             Annotated[Probability, Tag("<short>")] | Annotated[SpendingModel, Tag("<map>")],
-            Discriminator(_kind),
+            Discriminator(kind_of),
         ]
         | None
     ) = Field(
@@ -388,7 +254,7 @@ class GridModel(_Closed):
     serving: (
         Annotated[
             Annotated[Text, Tag("<short>")] | Annotated[ServingModel, Tag("<map>")],
-            Discriminator(_kind),
+            Discriminator(kind_of),
         ]
         | None
     ) = Field(None, description="What this repository deploys: a label, or its serving config file.")
@@ -404,7 +270,7 @@ class GridModel(_Closed):
     noise_floor: (
         Annotated[
             Annotated[bool, Tag("<flag>")] | Annotated[Text, Tag("<short>")] | Annotated[NoiseFloorModel, Tag("<map>")],
-            Discriminator(lambda value: "<flag>" if isinstance(value, bool) else _kind(value)),
+            Discriminator(lambda value: "<flag>" if isinstance(value, bool) else kind_of(value)),
         ]
         | None
     ) = Field(

@@ -93,7 +93,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "claims": set(),
     "clusters": {"claims", "grid", "order", "outcomes"},
     "order": set(),
-    "claim_rules": {"claims", "complaints", "grid_schema"},
+    "claim_rules": {"claims", "complaints", "grid_schema", "source_schema"},
     "grid": {"claims", "errors", "spending"},
     "spending": set(),
     "labels": set(),
@@ -139,21 +139,40 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
         "text",
     },
     "packing": {"certificate_schema", "errors", "noise_schema", "outcomes"},
-    "grid_schema": {"spending"},
+    "grid_schema": {"source_schema", "spending"},
+    "source_schema": set(),
     "complaints": {"errors", "grid_schema", "located_yaml", "paths"},
-    "grid_file": {"claim_rules", "complaints", "grid", "grid_rules", "grid_schema", "located_yaml", "text"},
-    "grid_rules": {
-        "checkpoint_rules",
+    "grid_file": {
         "claim_rules",
-        "claims",
         "complaints",
-        "grading",
+        "grid",
+        "grid_rules",
+        "grid_schema",
+        "located_yaml",
+        "source_schema",
+        "text",
+    },
+    "grid_rules": {
+        "claim_rules",
+        "complaints",
+        "cost_rules",
         "grid",
         "grid_schema",
         "labels",
         "noise_rules",
         "serving_file",
+        "source_rules",
         "spending_rules",
+    },
+    "cost_rules": {"complaints", "grid", "grid_schema"},
+    "source_rules": {
+        "checkpoint_rules",
+        "claims",
+        "complaints",
+        "grading",
+        "grid",
+        "grid_schema",
+        "source_schema",
     },
     "checkpoint_rules": set(),
     "spending_rules": {"complaints", "grid", "grid_schema", "spending"},
@@ -324,10 +343,15 @@ def test_every_command_is_documented(command):
 
 
 def grid_keys() -> list[str]:
-    from pytest_redline import grid_schema
+    from pytest_redline import grid_schema, source_schema
 
     models = (grid_schema.GridModel, grid_schema.CostModel, grid_schema.ServingModel, grid_schema.GroupsModel)
-    models += (grid_schema.CorrectModel, grid_schema.RiskModel, grid_schema.ClustersModel, grid_schema.PopulationModel)
+    models += (
+        source_schema.CorrectModel,
+        grid_schema.RiskModel,
+        grid_schema.ClustersModel,
+        grid_schema.PopulationModel,
+    )
     models += (grid_schema.MixModel, grid_schema.SampleModel)
     return sorted({key for model in models for key in model.model_fields})
 
