@@ -15,7 +15,7 @@ SMALLEST = 1e-6  # budget or failure probability: below, the needed prompts run 
 ENGINE_MEASURES = ("tokens", "forwards", "finished")
 _LONGEST_NAME = 20  # of a risk: it heads a column
 _WHY_DECLARED = "declare one before the data, since the smaller of two p-values is no p-value"
-REWEIGHTING = ("weights", "weight", "reweight", "traffic", "shares")  # keys that are tried for it
+REWEIGHTING = ("weight", "reweight", "traffic", "shares")  # keys that are tried for it
 MIX_WAYS = (
     "to claim the risk of another mix of groups, draw that mix (`prompts.sample.shares`) or declare `mix: {shares: "
     "{GROUP: SHARE}, test: hb}`; the risk estimate cannot be reweighted and the binomial test kept, since a weighted "

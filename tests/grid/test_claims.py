@@ -252,7 +252,7 @@ def test_mix_and_shares_of_a_sample_are_read_as_they_are_meant(load):
             MIXED + "risks: {s: {measure: j, loss: drop, test: wsr, alpha: 0.1}}\n",
             "9 mix.shares: does not go with `test: wsr`",
         ),
-        (GRID + "weights: w\n", "8 weights: unknown key; to claim the risk of another mix of groups, draw that mix"),
+        (GRID + "reweight: w\n", "8 reweight: unknown key; to claim the risk of another mix of groups, draw that mix"),
     ],
 )
 def test_mix_that_does_not_hold_together_is_one_problem(problems, text, problem):
@@ -261,7 +261,7 @@ def test_mix_that_does_not_hold_together_is_one_problem(problems, text, problem)
 
 
 def test_message_says_why_the_binomial_cannot_be_kept(problems):
-    (found,) = problems(GRID + "weights: w\n")
+    (found,) = problems(GRID + "reweight: w\n")
     assert "the risk estimate cannot be reweighted and the binomial test kept, since a weighted count is no" in found
 
 
