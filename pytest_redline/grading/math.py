@@ -2,7 +2,8 @@ r"""Final answers that are numbers: found behind a marker, in a box, or as the l
 
 The answer is, in this order: what follows the last ``####`` on its line; the content of the last balanced
 ``\boxed{...}``; the last number of the text. ``$29.00``, ``29.``, ``**29**`` and ``9{,}500`` are numbers; a lone comma
-is none. Numbers are compared exactly, as fractions, never as floating point.
+is none. Numbers are compared exactly, as fractions, never as floating point. One of over 1,000 digits is written by a
+model that does not stop: it equals nothing. Every text takes time in proportion to its length.
 
 Source: the answer marker of GSM8K (Cobbe et al., 2021) and the box of MATH (Hendrycks et al., 2021).
 """
@@ -15,8 +16,10 @@ from fractions import Fraction
 VERSION = 1
 
 _MARKER = "####"
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_FRACTION = re.compile(r"(-?)\s*\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
+_MOST_DIGITS = 1000  # Python itself refuses numbers of over 4,300
+_BRACE = re.compile(r"(\\(?:boxed|fbox)\s*)?\{|\}")
+# Blanks are tried from the first of them only: from each, a text of nothing else would take their square.
+_FRACTION = re.compile(r"(?:(-)\s*|(?<!\s)\s*)\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
 _NUMBER = re.compile(
     r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.(?!\d)|(?<=\d))(?:\s*/\s*\d+)?"
 )
@@ -68,24 +71,30 @@ def _plain(text: str) -> str:
     return _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text)
 
 
-def _numbers(text: str) -> list[Fraction]:
-    """All numbers of a text, in order."""
-    found = []
-    plain = _FRACTION.sub(lambda match: f"{match[1]}{match[2]}/{match[3]}", _plain(text))
+def _numbers(text: str) -> list[Fraction | None]:
+    """All numbers of a text, in order; None for one that is too long."""
+    found: list[Fraction | None] = []
+    plain = _FRACTION.sub(lambda match: f"{match[1] or ''}{match[2]}/{match[3]}", _plain(text))
     for match in _NUMBER.finditer(plain):
         top, _, bottom = match[0].replace(",", "").partition("/")
-        if top.strip(" -.") and (not bottom or int(bottom)):
-            value = Fraction(top.strip().rstrip("."))
+        top = top.strip().rstrip(".")
+        if not top.strip("-"):
+            continue
+        if len(top) > _MOST_DIGITS or len(bottom) > _MOST_DIGITS:
+            found.append(None)
+        elif not bottom or int(bottom):
+            value = Fraction(top)
             found.append(value / int(bottom) if bottom else value)
     return found
 
 
 def last_box(text: str) -> str | None:
     r"""Content of the last ``\boxed{...}`` whose braces balance."""
-    for match in reversed(list(_BOX.finditer(text))):
-        depth = 1
-        for end in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            if depth == 0:
-                return text[match.end() : end]
-    return None
+    last: tuple[int, int] | None = None
+    opened: list[int | None] = []  # where each brace's content begins, None where it is no box's
+    for match in _BRACE.finditer(text):
+        if match[0] != "}":
+            opened.append(match.end() if match[1] else None)
+        elif opened and (begin := opened.pop()) is not None and (last is None or begin > last[0]):
+            last = begin, match.start()
+    return None if last is None else text[slice(*last)]

@@ -34,6 +34,13 @@ from pytest_redline.grading import GRADERS, boxed
         (r"\boxed{50\%}", "50", True),
         (r"\boxed{\frac12 x}", r"\frac{1}{2}x", True),
         (r"\boxed{7}", "x", False),
+        (r"\boxed{\boxed{7}}", "7", True),
+        (r"\boxed{7} \fbox{8", "7", True),
+        (r"\boxed{7}} }", "7", True),
+        ("7" * 5000, "7", False),
+        (r"\boxed{%s}" % ("7" * 5000), "7" * 5000, True),
+        (r"\boxed{%s}" % ("7" * 5000), "7" * 4999, False),
+        ("\n" * 10**6 + r"\boxed{" * 10**5, "x", False),
     ],
 )
 def test_verdicts(answer, expected, right):

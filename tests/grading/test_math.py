@@ -46,6 +46,14 @@ from pytest_redline.grading.math import expected_problem, final_number, is_right
         ("", "0", False),
         ("no number", "0", False),
         (", . -", "0", False),
+        ("1/2\n/ 3", "1/2", True),
+        ("7" * 5000, "7", False),
+        (r"\boxed{\frac{1}{%s}}" % ("3" * 5000), "1/3", False),
+        ("7 and then " + "1" * 5000, "7", False),
+        # a model that does not stop
+        ("7" + "\n" * 10**6, "7", True),
+        (r"\boxed{" * 10**5, "7", False),
+        (r"\boxed{7} " + "{" * 10**6, "7", True),
     ],
 )
 def test_answer(answer: str, expected: str, right: bool) -> None:
