@@ -39,6 +39,8 @@ def inspect(
         The directory holds no model that this engine can run, or a knob is none.
     """
     try:
+        import torch
+
         from redline_engine.models.checkpoint import CheckpointError, Load, describe, survey, used_device
         from redline_engine.models.memory import free_memory, plan
     except ModuleNotFoundError as error:
@@ -59,6 +61,7 @@ def inspect(
     )
     device = used_device(chosen)
     try:
+        torch.device(device)
         planned, free = plan(checkpoint.described, chosen, use), free_memory(device)
     except RuntimeError as error:  # PyTorch's own, of a device it does not know
         raise OutcomesError(f"device {device}: {str(error).splitlines()[0]}") from None

@@ -80,6 +80,8 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
         ),
         (["model", "--knob", "block_size=4", "--mask-id", "999"], "mask token 999 (stated) is not one of 40 ids"),
         (["empty"], "config.json: cannot be read"),
+        (["m" * 5000], "no directory mmm"),
+        (["model", "--knob", "block_size=4", "--device", "tpx"], "device tpx: "),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_status_1(

@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_redline.commands import Commands
 from pytest_redline.errors import OutcomesError, RedlineError
+from pytest_redline.grading import GRADERS
 
 
 def add(commands: Commands) -> None:
@@ -32,7 +33,9 @@ def add(commands: Commands) -> None:
     inspect.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help="of the longest prompt")
     inspect.add_argument("--mask-id", type=int, metavar="ID", help="where the files do not say it")
     inspect.add_argument("--template", metavar="NAME", help="instead of the one that would be chosen")
-    inspect.add_argument("--grade", default="boxed", help="grader that the template is chosen for")
+    inspect.add_argument(
+        "--grade", choices=sorted(GRADERS), default="boxed", help="grader that the template is chosen for"
+    )
     inspect.add_argument(
         "--knob", action="append", default=[], metavar="NAME=VALUE", help="of a configuration, such as block_size=32"
     )

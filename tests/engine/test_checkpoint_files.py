@@ -205,6 +205,15 @@ def test_quantised_tensors_are_refused(directory):
         ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1000000000 is not allowed; it must be at most 4096"),
         ({"num_attention_heads": 10**9}, "num_attention_heads: 1000000000 is not allowed; it must be at most 4096"),
         ({"rms_norm_eps": None}, "no rms_norm_eps"),
+        (
+            {"rms_norm_eps": float("nan")},
+            "rms_norm_eps: nan is not allowed; it must be a number above 0, at most 1e+30",
+        ),
+        ({"rope_theta": float("inf")}, "rope_theta: inf is not allowed"),
+        ({"rope_theta": 10**400}, "rope_theta: 1000"),
+        ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor: nan is not allowed"),
+        ({"rotary_dim": "8"}, "rotary_dim: '8' is not allowed; it must be a whole number of at least 1"),
+        ({"rotary_dim": 10**400}, "rotary_dim: 1000"),
         ({"num_attention_heads": 5}, "num_attention_heads 5 is no multiple of num_key_value_heads 2"),
         ({"model_type": "llama"}, "model_type 'llama'; known are sdar, qwen3, sdar_moe, qwen3_moe, llada2_moe"),
     ],
@@ -214,6 +223,15 @@ def test_what_is_not_implemented_is_refused(directory, changes, problem):
     faults = faults_of(directory)
     assert any(problem in fault for fault in faults), faults
     assert all(fault.startswith(str(directory / "config.json")) for fault in faults)
+
+
+@pytest.mark.parametrize("family", ["sdar_moe"])
+@pytest.mark.parametrize("value", [1, "0", True, [["x"]], [-1], [0.5]])
+def test_layers_without_experts_are_a_list_of_layers(directory, value):
+    edit(directory / "config.json", mlp_only_layers=value)
+    assert any(
+        "mlp_only_layers: " in fault and "must be a list of layers below 3" in fault for fault in faults_of(directory)
+    )
 
 
 def test_the_architecture_stands_in_for_the_model_type_and_must_not_contradict_it(directory, family):
@@ -313,6 +331,7 @@ def test_the_mask_is_a_special_token(directory, name):
         ("generation_config.json", {"eos_token_id": [[1]]}),
         ("special_tokens_map.json", {"mask_token": ["x"]}),
         ("added_tokens.json", {"<|MASK|>": "many"}),
+        ("added_tokens.json", {"<|MASK|>": float("inf")}),
         ("tokenizer.json", {"added_tokens": [3]}),
         ("tokenizer.json", {"model": {"vocab": {"a": "b"}}}),
     ],
@@ -356,7 +375,9 @@ def test_a_chat_template_is_noticed_and_not_run(directory):
     assert facts_of(directory, block_size=4, mask_id=MASK).has_chat_template
 
 
-@pytest.mark.parametrize("content", ["[1]", "{", "\xff", "version https://git-lfs.github.com/spec/v1"])
+@pytest.mark.parametrize(
+    "content", ["[1]", "{", "\xff", f'{{"a": {"[" * 10**5}', "version https://git-lfs.github.com/spec/v1"]
+)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize("family", ["sdar"])
 def test_json_files_that_are_none_are_named(directory, name, content):

@@ -37,6 +37,7 @@ _MUST_BE: Mapping[str, tuple[Any, str]] = {  # the value that is implemented, an
 
 
 _MOST_LAYERS, _MOST_HEADS, _MOST_EXPERTS = 2**12, 2**12, 2**14  # each is counted out before a file is looked at
+_MOST = 1e30  # finite in float32
 
 
 class Described(NamedTuple):
@@ -70,8 +71,8 @@ class _Config:
     def number(self, name: str, value: Any) -> float:
         if value is None:
             self.faults.append(f"no {name}")
-        elif not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            self.faults.append(f"{name}: {value!r} is not allowed; it must be a number above 0")
+        elif not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MOST:
+            self.faults.append(f"{name}: {value!r} is not allowed; it must be a number above 0, at most {_MOST:g}")
         else:
             return float(value)
         return 1.0
@@ -128,7 +129,8 @@ def read_family(config: Mapping[str, Any], path: Path) -> Described:
 
 def _rotary_dim(found: _Config, family: Family | None, head_dim: int, rope: Mapping[str, Any]) -> int:
     factor = found.values.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
-    given = found.values.get("rotary_dim")
+    stated = found.values.get("rotary_dim") is not None
+    given = found.whole("rotary_dim", most=_MOST_HEADS) if stated else None
     if factor is None:
         factor = 0.5 if family == "llada2" and given is None else (given or head_dim) / head_dim
     dim = round(found.number("partial_rotary_factor", factor) * head_dim)
@@ -155,6 +157,11 @@ def _experts(found: _Config, family: Family) -> ExpertShape:
     if family == "sdar_moe":
         step = found.whole("decoder_sparse_step", default=1)
         plain = config.get("mlp_only_layers") or []
+        if not isinstance(plain, list) or not all(type(number) is int and 0 <= number < layers for number in plain):
+            found.faults.append(
+                f"mlp_only_layers: {plain!r} is not allowed; it must be a list of layers below {layers}"
+            )
+            plain = []
         return ExpertShape(
             experts,
             each,

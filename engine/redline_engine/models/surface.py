@@ -63,7 +63,7 @@ def read_json(path: Path, optional: bool = False) -> dict[str, Any]:
         raise CheckpointError(f"{path}: is a Git LFS pointer, not the file; fetch it with git lfs pull")
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path}: holds no JSON object")

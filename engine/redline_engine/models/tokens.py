@@ -112,7 +112,7 @@ def _added_tokens(tokenizer: Mapping[str, Any], directory: Path) -> dict[str, in
         return {token: int(number) for token, number in older.items()} | {
             str(each["content"]): int(each["id"]) for each in tokenizer.get("added_tokens") or []
         }
-    except (TypeError, KeyError, ValueError) as error:
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
