@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+from functools import lru_cache
 from pathlib import Path
 
 from pytest_redline.errors import OutcomesError
@@ -23,10 +26,14 @@ def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
     bundled = checkpoint.startswith(BUNDLED)
     name = checkpoint.removeprefix(BUNDLED)
     directory = (fixtures() / "checkpoints" if bundled else folder) / name
-    if not directory.is_dir() or (bundled and name != directory.name):
-        there = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
+    try:
+        there = directory.is_dir()
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        there = False
+    if not there or (bundled and name != directory.name):
+        known = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
         raise OutcomesError(
-            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {there or 'none'}"
+            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {known or 'none'}"
         )
     return directory
 
@@ -43,12 +50,38 @@ def checkpoint_hashes(grid: Grid, source: EngineSource) -> dict[str, str]:
     return {name: hash_files(checkpoint_directory(name, grid.path.parent), "*") for name in names}
 
 
+_SETTLED = 2.0  # seconds after which another change of a file shows in its times, however coarse these are
+
+
 def hash_files(folder: Path, pattern: str) -> str:
-    """Hash of names and contents of the files of a folder."""
+    """Hash of names and contents of the files of a folder.
+
+    A file is read once in a process while its size, times and place on disk stay as they were.
+    """
     total = hashlib.sha256()
     for path in sorted(folder.glob(pattern)):
         if path.is_file():
             total.update(path.relative_to(folder).as_posix().encode() + b"\0")
-            with path.open("rb") as stream:
-                total.update(hashlib.file_digest(stream, "sha256").digest())
+            total.update(_digest(path))
     return total.hexdigest()
+
+
+def _digest(path: Path) -> bytes:
+    found = path.stat()
+    if time.time() - max(found.st_mtime, found.st_ctime) < _SETTLED:
+        return _read(path)
+    return _remembered(path, _identity(found))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(path: Path, identity: tuple[int, ...]) -> bytes:
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -452,3 +452,38 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     certificate = verify(tmp_path / "out" / "live.certificate.json")
     alone = certificate_of(load_grid(tmp_path / "g.redline.yaml"), Live(tmp_path / "other.sqlite"))
     assert certificate.outcomes == alone.outcomes
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    digest = checkpoints._read
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(checkpoints, "_read", noted)
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"one")
+    new = hash_files(tmp_path, "*")
+    assert (hash_files(tmp_path, "*"), read) == (
+        new,
+        ["weights"] * 2,
+    )  # another change could leave its times as they are
+    now = time.time()
+    monkeypatch.setattr(checkpoints.time, "time", lambda: now + 10)
+    assert (hash_files(tmp_path, "*"), hash_files(tmp_path, "*"), len(read)) == (new, new, 3)
+    before = weights.stat()
+    time.sleep(0.05)
+    weights.write_bytes(b"two")
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert hash_files(tmp_path, "*") != new
+    assert len(read) == 4
+
+
+@pytest.mark.parametrize(("folder", "ignored"), [(".redline", True), ("kept", False)])
+def test_git_is_told_to_leave_the_folder_of_the_gate_out_and_no_other(
+    tmp_path: Path, folder: str, ignored: bool
+) -> None:
+    certificate_of(load_grid(write_live(tmp_path)), Live(tmp_path / folder / "store.sqlite"))
+    assert (tmp_path / folder / ".gitignore").exists() is ignored
