@@ -27,7 +27,7 @@ from pytest_redline.sources.recorded import Recorded, load_recorded
 from pytest_redline.statement import sha256_of, state
 from pytest_redline.statement_schema import Statement
 from pytest_redline.stats.multiplicity import HOLM, Family
-from pytest_redline.store import Store
+from pytest_redline.store import Store, make_folder
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _served(grid: Grid, live: Live, part: tuple[str, ...] | None) -> Certificate
         unseen = note(grid, stated(checkpoints), prompts, store, live.run)
 
     try:
-        live.store.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(live.store)
         # One process serves a grid at a time; another waits and then finds everything in the store.
         with FileLock(live.store.with_name(f"{grid.name}.lock")), Store(live.store) as store, live.progress() as told:
             family = HOLM

@@ -43,6 +43,14 @@ class Generation(NamedTuple):
     finish_reason: str
 
 
+def make_folder(store: Path) -> None:
+    """Make the folder of a store; git is told to leave the gate's own out, as pytest does with its cache."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    ignored = store.parent / ".gitignore"
+    if store.parent.name == ".redline" and not ignored.exists():
+        ignored.write_text("*\n", encoding="utf-8")
+
+
 class Store:
     """An open store; a context manager.
 
@@ -55,7 +63,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._connection = sqlite3.connect(path, timeout=60, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
