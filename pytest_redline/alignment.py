@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pytest_redline.errors import OutcomesError
 from pytest_redline.outcomes import LARGEST, SMALLEST, Outcomes, PromptList, natural_key, quoted, shown_id
 
+_EXACTLY = "record exactly the prompts of the slice, which `pytest-redline state GRID --ids FILE` writes"
+
 
 @dataclass
 class Rows:
@@ -145,7 +147,7 @@ def align(
         if len(missing[id(rows)]):
             named = _some([order[position] for position in missing[id(rows)]])
             start = f"{rows.file}: {named} no outcome{rows.suffix} ({lacking:,} of {cells:,} rows missing)"
-            remedy = f"record it, or remove the prompt from {everywhere}"
+            remedy = _EXACTLY if prompts and prompts.drawn else f"record it, or remove the prompt from {everywhere}"
             findings.append(_Finding(rows.label, ("missing", missing[id(rows)].tobytes()), start, remedy))
         findings += _strangers(rows, positions[id(rows)], prompts)
         findings += (_uneven if repeats else _doubles)(rows, positions[id(rows)], order)
@@ -162,6 +164,9 @@ def align(
     problems += _same_content("text", texts, order) + _same_content("hash", hashes, order)
     for noun, known in (("group", groups), ("cluster", clusters)):
         bare = [prompt for prompt in order if prompt not in known] if known else []
+        if bare:  # a prompt without any row is missed already
+            there = {prompt for rows in tables for prompt in rows.prompts}
+            bare = [prompt for prompt in bare if prompt in there]
         if bare:
             problems.append(
                 f"{_files(tables)}{_some(bare)} no {noun}, while others do; give every prompt a {noun}, or none"
@@ -284,7 +289,7 @@ def _strangers(rows: Rows, positions: NDArray[np.int64], prompts: PromptList | N
         f"{rows.where(int(found[0]))}: prompt {shown_id(rows.prompts[found[0]])}{more}, recorded{rows.suffix}, is not "
         f"in {prompts.file}"
     )
-    remedy = "a recording has exactly its prompts; remove it, or add the prompt there"
+    remedy = _EXACTLY if prompts.drawn else "a recording has exactly its prompts; remove it, or add the prompt there"
     strange = frozenset(rows.prompts[row] for row in found)
     return [_Finding(rows.label, ("strange", strange), start, remedy)]
 

@@ -112,6 +112,12 @@ def declared_draw(
             complaints.complain(
                 ("population", "design"), "stratified: by what; name the column of the strata with `groups: {by: ...}`"
             )
+        if written.design == "census" and model.prompts:
+            for key in ("sample", "slice"):
+                if getattr(model.prompts, key) is not None:
+                    complaints.complain(
+                        ("prompts", key), "takes a part of the prompts, and `design: census` says that they are all"
+                    )
     clusters = _clusters(complaints, model.clusters) if model.clusters else None
     if loss and clusters and clusters.test != "exact" and (loss.test, loss.seed) != (clusters.test, clusters.seed):
         complaints.complain(

@@ -127,6 +127,8 @@ class PromptList:
         In the order of ``ids``, or None where the file has no such column.
     sha256
         Hash of the file's bytes.
+    drawn
+        They are a slice that was drawn from the file, so that no other prompts will do.
     """
 
     file: str
@@ -135,16 +137,25 @@ class PromptList:
     groups: tuple[str, ...] | None = None
     sha256: str = ""
     clusters: tuple[str, ...] | None = None
+    drawn: bool = False
 
     def only(self, ids: Collection[str]) -> PromptList:
-        """Take a part of the prompts."""
+        """Take the slice that was drawn."""
         kept = [place for place, each in enumerate(self.ids) if each in ids]
         columns = (
             None if column is None else tuple(column[place] for place in kept)
             for column in (self.ids, self.texts, self.groups, self.clusters)
         )
         taken, texts, groups, clusters = columns
-        return replace(self, ids=taken or (), texts=texts, groups=groups, clusters=clusters)
+        return replace(
+            self,
+            file=f"the slice of {self.file}",
+            ids=taken or (),
+            texts=texts,
+            groups=groups,
+            clusters=clusters,
+            drawn=True,
+        )
 
 
 def natural_key(prompt: str) -> tuple[tuple[int, int, str], ...]:

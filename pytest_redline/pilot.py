@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pytest_redline.paths import display, is_grid
 from pytest_redline.sources.recorded import load_recorded
 from pytest_redline.starting import look
 from pytest_redline.statement_schema import Statement
+from pytest_redline.stats.series import spent
 from pytest_redline.verify import verify
 
 _ANY_ALPHA = 0.5  # outcomes do not depend on it
@@ -67,8 +67,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
         certificate = verify(path)
         _refuse_means(path, certificate.statement.test)
         outcomes = unpack(certificate.outcomes, tuple(each.label for each in certificate.statement.configurations))
-        warnings = _of_risks([risk.name for risk in certificate.statement.risks])
-        found = _pilot(path, outcomes, reference or certificate.reference, warnings)
+        found = _pilot(path, outcomes, reference or certificate.reference)
         return replace(found, statement=certificate.statement)
     if is_grid(path):
         grid = load_grid(path, ini_alpha=_ANY_ALPHA)
@@ -93,8 +92,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
                 "--grid"
             )
         recorded = load_recorded(RecordedSource(path, Columns()), seen.labels, {}, ())
-    warnings = (*recorded.warnings, *_of_risks([risk.name for risk in grid.risks] if grid else []))
-    return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), warnings)
+    return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), recorded.warnings)
 
 
 def _refuse_means(path: Path, test: LossTest) -> None:
@@ -105,10 +103,37 @@ def _refuse_means(path: Path, test: LossTest) -> None:
         )
 
 
-def _of_risks(names: Sequence[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    return (f"further risks must hold too ({', '.join(names)}); all chances are of wrong answers alone",)
+def first_delta(claim: Grid | Statement) -> float:
+    """Failure probability of a first statement on its prompts, where delta is shared by several."""
+    return claim.delta if claim.spending is None else spent(claim.delta, 1, claim.spending.gates)
+
+
+def not_planned_for(claim: Grid | Statement) -> list[str]:
+    """What a gate claims beside Holm's procedure on the exact test of all prompts, in words."""
+    found = []
+    looks = claim.looks if isinstance(claim, Statement) else claim.stopping and claim.stopping.looks
+    if claim.test != "exact":
+        found.append(f"these numbers are for the exact test of independent prompts; this gate tests by {claim.test}")
+    if claim.groups and claim.groups.alpha:
+        found.append("groups have budgets of their own, which must hold too; all chances are of the pooled one alone")
+    if claim.risks:
+        names = ", ".join(risk.name for risk in claim.risks)
+        found.append(f"further risks must hold too ({names}); all chances are of wrong answers alone")
+    if claim.weight:
+        found.append(
+            f"{claim.weight.label} has {claim.weight.share:g} of delta and is certified more easily, the others less; "
+            "these numbers are for equal weights"
+        )
+    if looks:
+        found.append("a gate with looks certifies a little less than these numbers say, which are for one look at all")
+    if claim.spending:
+        found.append(
+            f"all statements on these prompts share delta {claim.delta:g}; these numbers are for "
+            + ("each of them" if claim.spending.gates else "the first, later ones get less (--delta says how much)")
+        )
+    if claim.lossless:
+        found.append("candidates declared lossless must not be worse than the noise floor either")
+    return found
 
 
 def _pilot(path: Path, outcomes: Outcomes, reference: str, warnings: tuple[str, ...] = ()) -> Pilot:

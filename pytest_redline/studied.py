@@ -182,6 +182,8 @@ def _left_out(grid: Grid) -> list[str]:
         "further risks": bool(grid.risks),
         "means of clusters": grid.by_cluster,
         "another mix of groups": grid.mix is not None,
+        "the weight on what is served": grid.weight is not None,
+        "the sharing out of delta": grid.spending is not None,
     }
     claims = [name for name, there in declared.items() if there]
     if not claims:

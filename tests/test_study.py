@@ -254,6 +254,10 @@ def test_warns_of_what_a_grid_claims_beyond_the_pooled_risk():
     Path("own.redline.yaml").write_text(yaml.safe_dump(grid, sort_keys=False))
     found = study("own.redline.yaml", "--splits", 5, "--selectors", "REDLINE")
     assert any("budgets of groups play no part here" in warning for warning in found["warnings"])
+    grid |= {"weights": {"serving": 0.5}, "serving": "acc85/semi70", "delta": {"total": 0.1, "gates": 5}}
+    Path("own.redline.yaml").write_text(yaml.safe_dump(grid, sort_keys=False))
+    (warning,) = study("own.redline.yaml", "--splits", 5, "--selectors", "REDLINE")["warnings"]
+    assert "the weight on what is served and the sharing out of delta play no part here" in warning
 
 
 def test_warns_of_a_reference_that_is_seldom_right():

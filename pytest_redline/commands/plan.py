@@ -52,14 +52,14 @@ def add(commands: Commands) -> None:
 
 
 class _Settings(NamedTuple):
-    """What is planned for; ``budgets`` are those of groups, ``other_test`` names one that is not the exact one."""
+    """What is planned for; ``budgets`` are those of groups, ``warnings`` say what no number takes into account."""
 
     alpha: float
     delta: float
     m: int
     n: int | None
     budgets: dict[str, float]
-    other_test: str
+    warnings: list[str]
 
 
 def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -89,6 +89,8 @@ def _settings(
     options: argparse.Namespace, parser: argparse.ArgumentParser, grid: Grid | None, pilot: Pilot | None
 ) -> _Settings:
     """Settle what is planned for: the command line first, then the grid, then the pilot."""
+    from pytest_redline.pilot import first_delta, not_planned_for
+
     stated = pilot.statement if pilot else None
     alpha = options.alpha or (grid.alpha if grid else stated.alpha if stated else None)
     m = options.m or (grid.m if grid else len(pilot.candidates) + 1 if pilot else None)
@@ -97,15 +99,14 @@ def _settings(
         parser.error(f"missing: {', '.join(missing)}; give them, or name a grid file with --grid")
     if pilot is not None and m < len(pilot.candidates) + 1:
         parser.error(f"--m {m}: the pilot has {len(pilot.candidates) + 1} configurations")
-    test = grid.test if grid else stated.test if stated else "exact"
-    groups = (grid.groups if grid else None) or (stated.groups if stated else None)
+    claim = grid or stated
     return _Settings(
         alpha,
-        options.delta or (grid.delta if grid else stated.delta if stated else _DELTA),
+        options.delta or (first_delta(claim) if claim else _DELTA),
         m,
         options.n or (grid.sample.n if grid and grid.sample else pilot.violated.shape[1] if pilot else None),
-        dict(groups.alpha) if groups else {},
-        "" if test == "exact" else test,
+        dict(claim.groups.alpha) if claim and claim.groups else {},
+        not_planned_for(claim) if claim else [],
     )
 
 
@@ -124,14 +125,7 @@ def _answers(settings: _Settings, risks: list[float] | None, power: float, pilot
     from pytest_redline.stats import planning
     from pytest_redline.stats.risk import fewest_prompts
 
-    alpha, delta, m, n, budgets, other_test = settings
-    warnings = list(pilot.warnings) if pilot else []
-    if other_test:
-        warnings.append(f"these numbers are for the exact test of independent prompts; this gate tests by {other_test}")
-    if budgets:
-        warnings.append(
-            "groups have budgets of their own, which must hold too; all chances are of the pooled one alone"
-        )
+    alpha, delta, m, n, budgets, warnings = settings
     return _Answers(
         {name: fewest_prompts(each, delta / m) for name, each in {"all": alpha, **budgets}.items()},
         planning.levels(delta, m),
@@ -141,7 +135,7 @@ def _answers(settings: _Settings, risks: list[float] | None, power: float, pilot
             for each in risks or [round(share * alpha, 12) for share in _SHARES_OF_ALPHA]
         ],
         [] if pilot is None or n is None else planning.pilot(pilot.violated, n, alpha, delta, m, power),
-        warnings,
+        [*(pilot.warnings if pilot else ()), *warnings],
     )
 
 

@@ -56,7 +56,12 @@ def _heading(certificate: Certificate) -> str:
         f"alpha {certificate.alpha:g}, delta {certificate.delta:g}, {certificate.n:,} prompts, "
         f"{certificate.m}{words.counted_too(certificate)} configurations, reference `{certificate.reference}`"
     )
-    texts = (words.sharing(certificate), words.spent(certificate), words.shared_costs(certificate))
+    texts = (
+        words.weight(certificate),
+        words.sharing(certificate),
+        words.spent(certificate),
+        words.shared_costs(certificate),
+    )
     shared = "".join(f"\n\n{text}" for text in texts if text)
     return f"## Redline {certificate.name}: {status}\n\n{words.decision(certificate)}\n\n{settings}{shared}"
 

@@ -73,6 +73,8 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     budgets += [words.budget(risk) for risk in certificate.risks]
     if budgets:
         console.print(f"budgets: all {certificate.alpha:g}, {', '.join(budgets)}; p is the largest over them")
+    if weight := words.weight(certificate):
+        console.print(weight)
     if any(row.label == certificate.deployed or row.required for row in rows):
         marks = "   ! over what this budget allows" if certificate.risks else ""
         console.print(Text(f"> fastest certified   * required{marks}", style="dim"))

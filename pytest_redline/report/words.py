@@ -236,6 +236,18 @@ def counted_too(certificate: Certificate) -> str:
     return "" if reuse is None or reuse.counted == certificate.m else f" of {reuse.counted:,} counted"
 
 
+def weight(certificate: Certificate) -> str:
+    """Say which share of delta is tried on what is served; empty where all configurations weigh the same."""
+    found = certificate.statement.weight
+    if found is None:
+        return ""
+    counted_all = certificate.m if certificate.reuse is None else certificate.reuse.counted
+    return (
+        f"Weights: {found.label} has {found.share:g} of delta, and the other {counted_all - 1:,} that count share the "
+        "rest; verdicts go by p over the weight."
+    )
+
+
 def spent(certificate: Certificate) -> str:
     """Say what share of the generations was served, and why not all; empty where all were to be."""
     counts = certificate.spent

@@ -124,7 +124,11 @@ def before_outcomes(gate: Gate, **keys: Any) -> None:
 
 def test_half_of_the_weight_certifies_what_is_served(gate: Gate) -> None:
     before_outcomes(gate, weights={"serving": 0.5})
-    assert gate.run("--redline-report=out").ret == 0
+    result = gate.run("--redline-report=out")
+    assert result.ret == 0
+    heard = "Weights: served has 0.5 of delta, and the other 19 that count share the rest"
+    for text in (text_of(result), (gate.path / "out" / "g.md").read_text()):
+        assert heard in " ".join(text.split())
     said = certificate(gate)
     assert said["statement"]["weight"] == {"label": "served", "share": 0.5}
     assert said["reuse"]["before"] is True

@@ -125,3 +125,21 @@ def test_another_draw_beside_it_is_refused(gate: Gate) -> None:
     assert "prompts.slice: goes with no `sample`" in said
     assert "prompts.slice: would cut clusters apart" in said
     assert "prompts.slice.size: unknown key" in said
+
+
+def test_a_recording_of_other_prompts_is_told_of_the_slice(gate: Gate) -> None:
+    pooled(gate, nonce="one")
+    ids = drawn(gate)
+    others = [f"q{i}" for i in range(POOL) if f"q{i}" not in ids]
+    record(gate, others[:N])
+    said = " ".join(text_of(gate.run()).split())
+    assert "is not in the slice of pool.jsonl" in said
+    assert "record exactly the prompts of the slice, which `pytest-redline state GRID --ids FILE` writes" in said
+    assert "add the prompt" not in said
+    assert "remove the prompt" not in said
+
+
+def test_a_slice_is_no_census(gate: Gate) -> None:
+    pooled(gate, nonce="one", population={"name": "x", "design": "census"})
+    said = " ".join(text_of(gate.command("validate", "g.redline.yaml")).split())
+    assert "prompts.slice: takes a part of the prompts, and `design: census` says that they are all" in said
