@@ -53,7 +53,10 @@ class StatementLine(Closed):
 
     ``configurations`` maps labels to what identifies a configuration beside its reference (``reuse.identities``),
     ``outcomes`` is a hash of who was right where. ``reuse`` is what the ledger said when the statement was made.
+    ``passed`` is all that a blind gate has shown, and not there for a statement whose outcomes were shown.
     """
+
+    left_out: ClassVar[tuple[str, ...]] = ("passed",)
 
     statement: str
     grid: str
@@ -64,6 +67,7 @@ class StatementLine(Closed):
     delta: Probability
     reuse: Reuse
     outcomes: str | None
+    passed: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("alpha", "delta")
 _TEXTS = ("report", "device", "store")
-_FLAGS = ("partial", "deploy_only")
+_FLAGS = ("partial", "deploy_only", "blind")
 _STORE = ".redline/store.sqlite"
 
 
@@ -52,6 +52,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="serve only what decides which configuration to deploy, by declared costs, fastest first",
     )
     group.addoption(
+        "--redline-blind",
+        action="store_true",
+        default=None,
+        help="one test for each grid, which only passes or fails, at delta halved by every blind gate before it",
+    )
+    group.addoption(
         "--redline-device", metavar="DEVICE", help="device of the engine: auto, cpu, cuda; wins over the grid file"
     )
     group.addoption(
@@ -76,6 +82,7 @@ class Options:
     report: Path | None
     partial: bool
     deploy_only: bool
+    blind: bool
     device: str | None
     store: Path
     given: tuple[str, ...]  # options of the command line, as typed
@@ -87,20 +94,29 @@ class Options:
         Raises
         ------
         pytest.UsageError
-            An ini key is not a probability.
+            An ini key is not a probability, or an option would show what a blind gate hides.
         """
         given = {name: config.getoption(f"redline_{name}") for name in (*_NUMBERS, *_TEXTS, *_FLAGS)}
         for name in _TEXTS:
             if given[name] is not None and not str(given[name]).strip():
                 raise pytest.UsageError(f"--redline-{name}: found nothing; name one or leave the option out")
+        report = _path(config, "report")
+        showing = [f"--redline-{name.replace('_', '-')}" for name in ("partial", "deploy_only") if given[name]]
+        showing += ["a report (--redline-report or redline_report)"] if report is not None else []
+        if given["blind"] and showing:
+            raise pytest.UsageError(
+                f"--redline-blind with {' and '.join(showing)}: a blind gate shows nothing but passed or failed, "
+                "and the ledger keeps that; leave out one or the other"
+            )
         return cls(
             alpha=given["alpha"],
             delta=given["delta"],
             ini_alpha=_ini(config, "redline_alpha"),
             ini_delta=_ini(config, "redline_delta"),
-            report=_path(config, "report"),
+            report=report,
             partial=bool(given["partial"]),
             deploy_only=bool(given["deploy_only"]),
+            blind=bool(given["blind"]),
             device=given["device"],
             store=_path(config, "store") or config.rootpath / _STORE,
             given=tuple(f"--redline-{name.replace('_', '-')}" for name, value in given.items() if value is not None),

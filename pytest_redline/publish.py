@@ -76,7 +76,8 @@ def summarize(session: Session, reporter: pytest.TerminalReporter) -> None:
     """Print the tables, what else keeps the gate closed, and annotations."""
     problems = [*session.problems, *(problem for record in session.records.values() for problem in record.problems)]
     shown = [(record, record.certificate) for record in session.records.values() if record.certificate is not None]
-    if shown or problems:
+    said = [line for record in session.records.values() for line in record.said]
+    if shown or problems or said:
         reporter.write_sep("=", "redline")
     for each, certificate in shown:
         for line in terminal.render(certificate, max(reporter._tw.fullwidth, 80), reporter.hasmarkup).splitlines():
@@ -89,6 +90,8 @@ def summarize(session: Session, reporter: pytest.TerminalReporter) -> None:
         if session.options.partial:
             reporter.write_line("Partial run (--redline-partial): no certificate is written")
         reporter.write_line("")
+    for line in said:
+        reporter.write_line(line)
     for line in shared_prompts([certificate for _, certificate in shown]):
         reporter.write_line(f"redline: {line}")
     for problem in problems:

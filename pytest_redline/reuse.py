@@ -81,9 +81,19 @@ def standing(
     pool
         Name of the file that the prompts are from. Where an earlier statement was on another random part of it, the
         promise can speak of the file only.
+
+    Raises
+    ------
+    LedgerError
+        delta is used up, a weight comes too late, or blind gates were judged on these prompts.
     """
     described = prompts_line(prompts, statement.prompts.slice.nonce if statement.prompts.slice else None)
     earlier = ledger.on(described)
+    if blind := sum(each.passed is not None for each in earlier):
+        raise LedgerError(
+            f"{name}: blind gates on these prompts: {blind:,}; an open statement would show what they hid, and void "
+            "what they and later ones promise; add --redline-blind, or take new prompts, with new ids"
+        )
     own = [each for each in earlier if each.statement == statement.hash]
     same = next((each for each in own if outcomes is None or each.outcomes in (None, outcomes)), None)
     if same is not None:

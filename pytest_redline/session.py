@@ -45,6 +45,8 @@ class GridRecord:
     selected: set[str] = field(default_factory=set)  # labels whose items were to run
     failed: dict[str, bool] = field(default_factory=dict)  # label -> did the report of its verdict fail
     changed: bool = False  # outcomes, grid or serving file, while the session ran
+    passed: bool | None = None  # what a blind gate says, and all of it
+    said: tuple[str, ...] = ()  # lines about a blind gate
     refusal: str = ""  # why it cannot be judged, one problem a line
     problems: list[str] = field(default_factory=list)  # why the gate is not passed, beyond what items report
 
@@ -77,11 +79,13 @@ class Session:
         """
         if not is_grid(file_path):
             return None
+        from pytest_redline.blind_items import BlindFile
         from pytest_redline.items import GridFile
 
         if any(parent.session.isinitpath(path) for path in (file_path, *file_path.parents)):
             self.record(str(file_path))
-        return GridFile.from_parent(parent, path=file_path)
+        kind = BlindFile if self.options.blind else GridFile
+        return kind.from_parent(parent, path=file_path)
 
     def record(self, path: str) -> GridRecord:
         """Record of a grid file, made on first use."""
@@ -122,6 +126,11 @@ class Session:
         from pytest_redline.certificate_schema import Certificate
 
         record = self.record(payload["path"])
+        if "passed" in payload:
+            record.passed = payload["passed"]
+            record.said = record.said or tuple(payload["said"])  # a run again of the item has no news
+            record.failed[""] = report.failed
+            return
         if "refusal" in payload:
             record.refusal = payload["refusal"]
             return
@@ -134,17 +143,18 @@ class Session:
             record.changed = True
 
     def finish_report(self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-        """Let a candidate decide its own report."""
+        """Let a candidate, or a blind gate, decide its own report."""
         if self.records:
+            from pytest_redline.blind_items import BlindItem
             from pytest_redline.items import CandidateItem
 
-            if isinstance(item, CandidateItem):
+            if isinstance(item, CandidateItem | BlindItem):
                 item.finish_report(report, call)
 
     @staticmethod
     def status(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         """Category, letter and word of a candidate's outcome; None leaves it to pytest."""
-        if not hasattr(report, REPORT_KEY) or report.when != "call":
+        if not hasattr(report, REPORT_KEY) or report.when != "call" or "passed" in getattr(report, REPORT_KEY):
             return None
         if report.passed:
             return "passed", ".", ("CERTIFIED", {"green": True})
@@ -173,7 +183,10 @@ class Session:
         elif not self.config.option.collectonly:
             complete = session.exitstatus in _GREEN
             for record in self.records.values():
-                self.judge(record, complete)
+                if self.options.blind:
+                    self.check_blind(record, complete)
+                else:
+                    self.judge(record, complete)
             if self.records and not self.options.partial:
                 from pytest_redline.publish import write
 
@@ -222,6 +235,13 @@ class Session:
             record.problems += self.unpassed(record, unseen, "though not among the tests that ran")
         record.problems += self.unpassed(record, passed, "though its test did not fail")
 
+    def check_blind(self, record: GridRecord, complete: bool) -> None:
+        """Find a blind gate that was not judged, or whose test was made to pass."""
+        if record.passed is None and complete:
+            record.problems.append(f"{self.shown(record)}: the blind gate was not judged; its test did not run")
+        if record.passed is False and not any(record.failed.values()):
+            record.problems.append(f"{self.shown(record)}: the blind gate is not passed, though its test did not fail")
+
     def unpassed(self, record: GridRecord, labels: Sequence[str], though: str) -> list[str]:
         """Say why the gate does not pass these candidates."""
         worse = record.certificate.worse_than_noise if record.certificate is not None else ()
@@ -264,7 +284,7 @@ class Session:
     def has_news(self) -> bool:
         """Is there anything to print at the end."""
         return bool(self.problems) or any(
-            record.certificate or record.refusal or record.problems for record in self.records.values()
+            record.certificate or record.refusal or record.problems or record.said for record in self.records.values()
         )
 
     def shown(self, record: GridRecord) -> str:

@@ -179,7 +179,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "noise_rules": {"complaints", "grid", "grid_schema"},
     "serving_file": {"grid", "located_yaml", "paths"},
 }
-KNOWS_PYTEST = {"plugin", "options", "session", "items", "publish"}
+KNOWS_PYTEST = {"blind_items", "plugin", "options", "session", "items", "publish"}
 
 
 def own_imports(part: str) -> set[str]:

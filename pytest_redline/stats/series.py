@@ -1,4 +1,4 @@
-"""Failure probability shared out over a series of gates on the same prompts."""
+"""Failure probability of one gate among several on the same prompts."""
 
 from __future__ import annotations
 
@@ -45,3 +45,40 @@ def spent(total: float, gate: int, gates: int | None = None) -> float:
     if gate > gates:
         raise ValueError(f"gate={gate}: only {gates} are planned")
     return total / gates
+
+
+def after_bits(total: float, bits: int) -> float:
+    """Return the failure probability of a gate that is asked after so many bits of earlier outcomes were seen.
+
+    Parameters
+    ----------
+    total
+        Failure probability of the gate, 0 < total < 1.
+    bits
+        Answers of yes or no about outcomes on the same prompts that whoever made the candidate may have seen.
+
+    Raises
+    ------
+    ValueError
+        total outside (0, 1) or NaN; bits below 0 or not of integer type; so many bits that nothing is left.
+
+    Notes
+    -----
+    After B bits a developer, however adaptive, is at one of 2^B places, each of which fixes what is asked next; a test
+    at total * 2^-B at each of them errs at any of them with probability total at most. That covers the gate after B
+    bits; T such gates hold together at T times the total.
+
+    Source: a union bound over the tree of answers, as in ease.ml/ci (Renggli et al., 2019).
+
+    Examples
+    --------
+    >>> after_bits(0.10, 0), after_bits(0.10, 3)
+    (0.1, 0.0125)
+    """
+    inside("total", total)
+    if whole("bits", bits) < 0:
+        raise ValueError(f"bits={bits}: counted from 0")
+    left = math.ldexp(total, -int(bits))
+    if not left:
+        raise ValueError(f"bits={bits}: nothing is left of {total}")
+    return left

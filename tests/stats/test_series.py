@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_redline.stats.risk import largest_passing
-from pytest_redline.stats.series import spent
+from pytest_redline.stats.series import after_bits, spent
 
 
 def critical(n, level, m=7):
@@ -30,3 +30,19 @@ def test_sums_never_exceed_the_total():
 def test_refuses_what_is_no_gate_of_a_series(arguments):
     with pytest.raises(ValueError, match=r"total=|gate=|gates="):
         spent(*arguments)
+
+
+def test_critical_shares_after_bits_of_blind_gates():
+    def share(n: int, m: int, bits: int) -> float:
+        return round(largest_passing(n, 0.10, after_bits(0.10, bits) / m) / n, 3)
+
+    assert [share(1012, 1, bits) for bits in (10, 20, 40)] == [0.065, 0.053, 0.038]
+    assert [share(1012, 7, bits) for bits in (10, 20, 40)] == [0.062, 0.050, 0.036]
+    assert [share(5000, m, 20) for m in (1, 7)] == [0.078, 0.077]
+
+
+def test_bits_halve_what_is_left():
+    assert [after_bits(0.10, bits) for bits in range(3)] == [0.10, 0.05, 0.025]
+    for refused in ((0.10, -1), (0.0, 1), (1.0, 1), (0.10, 1.0), (0.10, 2000)):
+        with pytest.raises(ValueError, match=r"bits|total"):
+            after_bits(*refused)
