@@ -19,7 +19,10 @@ _MARKER = "####"
 _MOST_DIGITS = 1000  # Python itself refuses numbers of over 4,300
 _BRACE = re.compile(r"(\\(?:boxed|fbox)\s*)?\{|\}")
 # Blanks are tried from the first of them only: from each, a text of nothing else would take their square.
-_FRACTION = re.compile(r"(?:(-)\s*|(?<!\s)\s*)\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}")
+# A few digits right before a fraction make a mixed number.
+_FRACTION = re.compile(
+    r"(?:(-)\s*|(?<![\d.,])(\d{1,9})\s*|(?<!\s)\s*)\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(-?\d+)\s*\}"
+)
 _NUMBER = re.compile(
     r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+|(?<=\d)\.(?!\d)|(?<=\d))(?:\s*/\s*\d+)?"
 )
@@ -71,10 +74,18 @@ def _plain(text: str) -> str:
     return _SPACING.sub(lambda match: "," if match[0] == "{,}" else "", text)
 
 
+def _spelt_out(fraction: re.Match[str]) -> str:
+    """Write a fraction with a slash, a mixed number as one fraction."""
+    sign, whole, top, bottom = fraction.groups()
+    if whole is not None and len(top) <= _MOST_DIGITS >= len(bottom) and "-" not in top + bottom:
+        return f"{int(whole) * int(bottom) + int(top)}/{bottom}"
+    return f"{whole or ''}{sign or ' '}{top}/{bottom}"
+
+
 def _numbers(text: str) -> list[Fraction | None]:
     """All numbers of a text, in order; None for one that is too long."""
     found: list[Fraction | None] = []
-    plain = _FRACTION.sub(lambda match: f"{match[1] or ''}{match[2]}/{match[3]}", _plain(text))
+    plain = _FRACTION.sub(_spelt_out, _plain(text))
     for match in _NUMBER.finditer(plain):
         top, _, bottom = match[0].replace(",", "").partition("/")
         top = top.strip().rstrip(".")

@@ -30,6 +30,11 @@ from pytest_redline.grading.math import expected_problem, final_number, is_right
         # ms-swift 10147: braces inside a box
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", True),
         (r"\boxed{\frac{1}{3}}", r"\frac{1}{2}", False),
+        (r"\boxed{2\frac{1}{2}}", "2.5", True),
+        (r"\boxed{2\frac{1}{2}}", "21/2", False),
+        (r"\boxed{-2 \dfrac{1}{2}}", "-5/2", True),
+        (r"\boxed{1.5\frac{1}{2}}", "1.51/2", False),
+        (r"so 5-\frac{1}{2}", "1/2", True),
         # the last marker counts, and nothing else of an answer that has one
         ("7+5=12. #### 12", "12", True),
         ("#### 3\n#### 4", "4", True),
