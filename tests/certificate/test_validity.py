@@ -11,9 +11,10 @@ import pytest
 from made_outcomes import make_grid
 from scipy import stats
 
-from pytest_redline.budgets import p_values, risk_budgets
+from pytest_redline.budgets import p_values
 from pytest_redline.certificate import certify
 from pytest_redline.outcomes import Outcomes
+from pytest_redline.risks import joint_budgets
 from pytest_redline.stats.multiplicity import holm
 
 DELTA = 0.10
@@ -23,6 +24,7 @@ SIZES = {"a": 180, "b": 120}
 N = sum(SIZES.values())
 GROUPS = tuple(name for name, size in SIZES.items() for _ in range(size))
 MEMBERS = {name: np.flatnonzero(np.array(GROUPS) == name) for name in SIZES}
+PROMPTS = tuple(map(str, range(N)))
 
 
 def independent(rng, risk):
@@ -45,16 +47,23 @@ def exclusive(rng, risk):
 LOSSES = [independent, equal, exclusive]
 
 
+def p_of(grid, violated):
+    """``[m]`` p-values of violations ``[m, N]`` of a reference that is always right."""
+    outcomes = Outcomes(grid.labels, PROMPTS, ~violated, groups=GROUPS)
+    return p_values(joint_budgets(grid, outcomes, MEMBERS, violated.astype(np.float64)))
+
+
 def wrongly_certified(losses, risks, seed, *, alpha, budgets, null, rule=holm):
     """How many draws certify a row of ``null``; ``risks`` are by row and group, the reference is never violated."""
     rng = np.random.default_rng(seed)
-    grid = make_grid([f"row{number}" for number in range(len(risks) + 1)], alpha=alpha, delta=DELTA, groups=budgets)
+    labels = [f"row{number}" for number in range(len(risks) + 1)]
+    grid = make_grid(labels, reference="row0", alpha=alpha, delta=DELTA, groups=budgets)
     by_prompt = np.array([[row[group] for group in GROUPS] for row in risks])
     violated = np.zeros((len(risks) + 1, N), np.bool_)
     errors = 0
     for _ in range(DRAWS):
         violated[1:] = losses(rng, by_prompt)
-        errors += bool(rule(p_values(risk_budgets(grid, MEMBERS, violated)), DELTA)[1:][null].any())
+        errors += bool(rule(p_of(grid, violated), DELTA)[1:][null].any())
     return errors
 
 
@@ -127,9 +136,9 @@ def test_simulated_rule_is_the_one_that_certificates_are_made_with():
     for _ in range(30):
         violated = rng.random((5, N)) < rng.choice([0.03, 0.06, 0.09], (5, 1))
         violated[0] = False
-        outcomes = Outcomes(grid.labels, tuple(map(str, range(N))), ~violated, groups=GROUPS)
+        outcomes = Outcomes(grid.labels, PROMPTS, ~violated, groups=GROUPS)
         rows = certify(grid, outcomes, intervals=False).configurations
-        simulated = holm(p_values(risk_budgets(grid, MEMBERS, violated)), DELTA)
+        simulated = holm(p_of(grid, violated), DELTA)
         assert [row.certified for row in rows] == simulated.tolist()
         seen |= {tuple(simulated)}
     assert len(seen) > 3
