@@ -14,6 +14,7 @@ from pytest_redline.claims import Clusters
 from pytest_redline.grid import Grid
 from pytest_redline.order import random_order
 from pytest_redline.outcomes import Outcomes, shown_id
+from pytest_redline.stats.splits import proportional
 
 _VARIANT = re.compile(
     r"(.+?)(?:#\d+|[/:._@~-](?:turn|variant|var|para|paraphrase|copy|rep|repeat|sample|seed)[-_ ]?\d+)", re.IGNORECASE
@@ -69,13 +70,10 @@ def units(
 
 
 def apportioned(n: int, shares: Mapping[str, float]) -> dict[str, int]:
-    """How many of n prompts each group has in these shares: rounded down, and the largest remainders up."""
-    exact = {name: n * share for name, share in shares.items()}
-    sizes = {name: int(size) for name, size in exact.items()}
-    by_remainder = sorted(exact, key=lambda name: (sizes[name] - exact[name], name))
-    for name in by_remainder[: n - sum(sizes.values())]:
-        sizes[name] += 1
-    return sizes
+    """How many of n prompts each group has in these shares, together 1; of equal remainders the first name is first."""
+    names = sorted(shares)
+    sizes = dict(zip(names, proportional(n, [shares[name] for name in names], total=1), strict=True))
+    return {name: sizes[name] for name in shares}
 
 
 def cluster_means(losses: NDArray[np.float64], clusters: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:

@@ -12,6 +12,7 @@ from pytest_redline.claims import Clusters, Design, JointLoss, LossTest, Mix, Ri
 from pytest_redline.spending import Stopping
 from redline_engine.config import DecodeKnobs, ModelSpec
 
+DEFAULT_DELTA = 0.1  # the paper's
 Better = Literal["higher", "lower"]
 Pool = Literal["ratio_of_sums", "mean_of_ratios"]
 

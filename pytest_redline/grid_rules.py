@@ -19,6 +19,7 @@ from pytest_redline.claim_rules import (
 from pytest_redline.complaints import Complaints, no_such_label
 from pytest_redline.cost_rules import declared_cost
 from pytest_redline.grid import (
+    DEFAULT_DELTA,
     Configuration,
     EngineSource,
     Grid,
@@ -36,7 +37,6 @@ from pytest_redline.serving_file import match_serving_file
 from pytest_redline.source_rules import declared_source, effective
 from pytest_redline.spending_rules import check_deploy_only, stopping_of
 
-DEFAULT_DELTA = 0.1  # the paper's
 STAND_INS: Mapping[str, Any] = {"redline": 1, "name": "x", "reference": "-", "source": {"outcomes": "-"}}
 _MOST_CONFIGURATIONS = 10_000
 

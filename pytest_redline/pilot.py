@@ -17,7 +17,7 @@ from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import unpack
 from pytest_redline.paths import display, is_grid
 from pytest_redline.sources.recorded import load_recorded
-from pytest_redline.starting import look
+from pytest_redline.starting import bare
 from pytest_redline.statement_schema import Statement
 from pytest_redline.stats.series import spent
 from pytest_redline.verify import verify
@@ -83,14 +83,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
         columns = grid.source.columns if isinstance(grid.source, RecordedSource) else Columns()
         recorded = load_recorded(RecordedSource(path, columns), grid.labels, {}, ())
     else:
-        if reference is None:
-            raise GridError(f"{display(path)}: a recording does not say what its reference is; add --reference")
-        seen = look(path)
-        if missing := [name for name in ("config", "prompt", "correct") if name not in seen.columns]:
-            raise OutcomesError(
-                f"{display(path)}: has no column {', '.join(missing)}; write a grid file that maps its columns and add "
-                "--grid"
-            )
+        reference, seen = bare(path, reference, "write a grid file that maps them and add --grid")
         recorded = load_recorded(RecordedSource(path, Columns()), seen.labels, {}, ())
     return _pilot(path, recorded.outcomes, reference or (grid.reference if grid else ""), recorded.warnings)
 

@@ -111,6 +111,31 @@ def look(recording: Path) -> Seen:
     return Seen(columns, list(labels), len(prompts) if "prompt" in columns else 0)
 
 
+def bare(recording: Path, reference: str | None, remedy: str) -> tuple[str, Seen]:
+    """Look into a recording that no grid file speaks of; return its reference too.
+
+    Raises
+    ------
+    GridError
+        Nothing says what its reference is.
+    OutcomesError
+        It cannot be read, has no rows, or lacks a column of usual name; then `remedy` says what to do.
+    """
+    if reference is None:
+        raise GridError(f"{display(recording)}: a recording does not say what its reference is; add --reference")
+    seen = look(recording)
+    if missing := _missing(seen):
+        raise OutcomesError(
+            f"{display(recording)}: has no column {', '.join(missing)}; columns here are "
+            f"{', '.join(seen.columns[:12])}; {remedy}"
+        )
+    return reference, seen
+
+
+def _missing(seen: Seen) -> list[str]:
+    return [name for name in ("config", *_DEFAULTS) if name not in seen.columns]
+
+
 def _cost(seen: Seen) -> list[str]:
     if {"tokens", "forwards"} <= set(seen.columns):
         return [
@@ -122,7 +147,7 @@ def _cost(seen: Seen) -> list[str]:
 
 def _source(recording: Path | None, folder: Path, seen: Seen) -> list[str]:
     file = "recorded.csv" if recording is None else Path(os.path.relpath(recording, folder)).as_posix()
-    missing = [name for name in ("config", *_DEFAULTS) if name not in seen.columns]
+    missing = _missing(seen)
     if not missing:
         return [f"source: {{outcomes: {file}}}   # columns config, prompt, correct; others with a map of columns"]
     lines = [

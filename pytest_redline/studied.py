@@ -13,6 +13,7 @@ from pytest_redline.cost import costs
 from pytest_redline.errors import GridError, OutcomesError
 from pytest_redline.gate import recorded_outcomes
 from pytest_redline.grid import (
+    DEFAULT_DELTA,
     KNOWN_MEASURES,
     Columns,
     Configuration,
@@ -24,10 +25,9 @@ from pytest_redline.grid import (
 from pytest_redline.grid_file import load_grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display, is_grid
-from pytest_redline.starting import look
+from pytest_redline.starting import bare
 
 _ANY_ALPHA = 0.5  # outcomes do not depend on it
-_DELTA = 0.10
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,9 @@ def _declared(path: Path, cost: str | None) -> Grid:
 
 def _bare(path: Path, reference: str | None, cost: str | None) -> Grid:
     """Make a grid of a recording in the usual columns."""
-    if reference is None:
-        raise GridError(f"{display(path)}: a recording does not say what its reference is; add --reference")
-    seen = look(path)
-    if missing := [name for name in ("config", "prompt", "correct") if name not in seen.columns]:
-        raise OutcomesError(
-            f"{display(path)}: has no column {', '.join(missing)}; columns here are {', '.join(seen.columns[:12])}; "
-            f"write a grid file that maps them (pytest-redline init {display(path)}) and study that"
-        )
+    reference, seen = bare(
+        path, reference, f"write a grid file that maps them (pytest-redline init {display(path)}) and study that"
+    )
     known = [each for each in KNOWN_MEASURES.values() if set(each.measures) <= set(seen.columns)]
     measure = KNOWN_MEASURES[cost] if cost is not None else next(iter(known), None)
     if measure is None:
@@ -147,7 +142,7 @@ def _bare(path: Path, reference: str | None, cost: str | None) -> Grid:
         path=path,
         name=path.name,
         alpha=_ANY_ALPHA,
-        delta=_DELTA,
+        delta=DEFAULT_DELTA,
         reference=reference,
         configurations=tuple(Configuration(label, {}, 0) for label in seen.labels),
         source=RecordedSource(path, Columns()),

@@ -91,7 +91,7 @@ def imported(path: Path) -> Iterator[str]:
 ALLOWED = {  # what of Redline a module may import, at whatever place; a folder is all modules in it
     "errors": set(),
     "claims": set(),
-    "clusters": {"claims", "grid", "order", "outcomes"},
+    "clusters": {"claims", "grid", "order", "outcomes", "stats"},
     "order": set(),
     "claim_rules": {"claims", "complaints", "grid_schema", "source_schema"},
     "grid": {"claims", "errors", "spending"},

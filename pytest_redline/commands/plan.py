@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_redline.arguments import probability, risk, whole
 from pytest_redline.commands import Commands
 from pytest_redline.errors import RedlineError
+from pytest_redline.grid import DEFAULT_DELTA
 
 if TYPE_CHECKING:
     from pytest_redline.grid import Grid
     from pytest_redline.pilot import Pilot
     from pytest_redline.stats.planning import Level, PilotRow, Reach, RiskPlan
 
-_DELTA = 0.10
 _SHARES_OF_ALPHA = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)  # true risks that are planned for where none is named
 _MOST_PROMPTS = 1_000_000
 _MOST_CONFIGURATIONS = 10_000
@@ -102,7 +102,7 @@ def _settings(
     claim = grid or stated
     return _Settings(
         alpha,
-        options.delta or (first_delta(claim) if claim else _DELTA),
+        options.delta or (first_delta(claim) if claim else DEFAULT_DELTA),
         m,
         options.n or (grid.sample.n if grid and grid.sample else pilot.violated.shape[1] if pilot else None),
         dict(claim.groups.alpha) if claim and claim.groups else {},

@@ -28,6 +28,22 @@ def drawn(made: Table) -> list[str]:
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
+def console(width: int, color: bool) -> tuple[Console, StringIO]:
+    """Make a console of this width that writes into a text, plain or in the 16 colours of every terminal."""
+    stream = StringIO()
+    made = Console(
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    return made, stream
+
+
 def filled(text: str, width: int) -> str:
     """Break a paragraph into lines of at most so many columns."""
     return textwrap.fill(text, max(width, _LEAST), break_on_hyphens=False)

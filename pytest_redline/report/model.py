@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import StringIO
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+
+from pytest_redline.report.layout import console
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -16,23 +16,13 @@ _CHAT = {True: "the checkpoint holds a chat template", False: "the checkpoint ho
 
 def render(found: Mapping[str, Any], width: int = 80, color: bool = False) -> str:
     """Make the table from what `pytest_redline.inspection.inspect` found."""
-    stream = StringIO()
-    console = Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
+    screen, stream = console(width, color)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in _rows(found):
         table.add_row(name, text)
-    console.print(table)
+    screen.print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

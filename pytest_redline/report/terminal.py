@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pytest_redline.certificate_schema import Certificate, ConfigurationResult
 from pytest_redline.report import words
+from pytest_redline.report.layout import console
 from pytest_redline.text import spelled
 
 _MOST_ROWS = 60
@@ -44,56 +43,46 @@ def render(certificate: Certificate, width: int = 80, color: bool = False) -> st
     color
         Write ANSI colours.
     """
-    stream = StringIO()
     rows, hidden = _shown(certificate)
     columns = _fitting(_with_noise(certificate, rows, _columns(certificate, rows)), width)
-    console = Console(
-        file=stream,
-        width=max(width, _width(columns)),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(
+    screen, stream = console(max(width, _width(columns)), color)
+    screen.print(
         Text(
             f"{certificate.name}: alpha {certificate.alpha:g}, delta {certificate.delta:g}, n {certificate.n:,}, "
             f"m {certificate.m}{words.counted_too(certificate)}",
             style="bold",
         )
     )
-    console.print(_table(columns, rows))
+    screen.print(_table(columns, rows))
     if hidden:
-        console.print(f"... and {words.counted(hidden, 'configuration')} more; --redline-report=DIR lists all")
+        screen.print(f"... and {words.counted(hidden, 'configuration')} more; --redline-report=DIR lists all")
     for line in _left_out(certificate, columns, rows):
-        console.print(line)
+        screen.print(line)
     budgets = [f"{spelled(group.name)} {group.alpha:g}" for group in certificate.groups if group.alpha is not None]
     budgets += [words.budget(risk) for risk in certificate.risks]
     if budgets:
-        console.print(f"budgets: all {certificate.alpha:g}, {', '.join(budgets)}; p is the largest over them")
+        screen.print(f"budgets: all {certificate.alpha:g}, {', '.join(budgets)}; p is the largest over them")
     if weight := words.weight(certificate):
-        console.print(weight)
+        screen.print(weight)
     if any(row.label == certificate.deployed or row.required for row in rows):
         marks = "   ! over what this budget allows" if certificate.risks else ""
-        console.print(Text(f"> fastest certified   * required{marks}", style="dim"))
+        screen.print(Text(f"> fastest certified   * required{marks}", style="dim"))
     if any(row.unknown for row in rows):
-        console.print(Text("k+ at least k: not every loss is known", style="dim"))
+        screen.print(Text("k+ at least k: not every loss is known", style="dim"))
     passed = not certificate.failing
-    console.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
+    screen.print(Text(words.decision(certificate), style="bold green" if passed else "bold red"))
     for line in _details(certificate):
-        console.print(line)
+        screen.print(line)
     if certificate.noise_floor:
-        console.print(Text(words.noise(certificate)))
+        screen.print(Text(words.noise(certificate)))
     if certificate.sharing:
-        console.print(words.sharing(certificate))
+        screen.print(words.sharing(certificate))
     for text in (words.spent(certificate), words.shared_costs(certificate)):
         if text:
-            console.print(text)
-    console.print(Text(f"Promise: {spelled(certificate.promise)}"))
+            screen.print(text)
+    screen.print(Text(f"Promise: {spelled(certificate.promise)}"))
     for warning in certificate.warnings:
-        console.print(Text(f"Warning: {spelled(warning)}", style="yellow"))
+        screen.print(Text(f"Warning: {spelled(warning)}", style="yellow"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 

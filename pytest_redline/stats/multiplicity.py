@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pytest_redline.stats.checks import Rates, counts, inside, whole
-from pytest_redline.stats.risk import binomial_tail, largest_passing
+from pytest_redline.stats.checks import Rates, inside, whole
 
 
 class Family(NamedTuple):
@@ -196,45 +195,6 @@ def level_to_meet(row: int, p: ArrayLike, delta: float, family: Family = HOLM) -
     left = np.append(_left(rest[order], beside), beside) + weights[row]
     stops = np.flatnonzero(np.delete(values, row)[order] > _levels(delta, rest[order], left[:-1]))
     return float(_levels(delta, weights[row], left[stops[0] if stops.size else m - 1]))
-
-
-def largest_certified_count(row: int, k: NDArray[np.int64], n: int, alpha: float, delta: float) -> int:
-    """Return the most violations with which a row would be certified, all other rows as they are, or -1 if none.
-
-    Parameters
-    ----------
-    row
-        Index of the row, 0 <= row < m; its own count plays no part.
-    k
-        ``[m]`` violations of all rows, the reference with 0.
-    n
-        Number of prompts, at least 1.
-    alpha
-        Risk budget, 0 < alpha < 1.
-    delta
-        Failure probability of the whole grid, 0 < delta < 1.
-
-    Returns
-    -------
-    count
-        Between -1 and n - 1; the row is certified when it has this many violations or fewer.
-
-    Raises
-    ------
-    ValueError
-        k or n is not of integer type, k is empty or not one-dimensional, n < 1, k outside 0..n, row outside 0..m-1,
-        alpha or delta outside (0, 1) or NaN.
-
-    Examples
-    --------
-    LLaDA2 math at budget 0.10 (Table 8): all six others pass, so acc85/semi70 (73 violations) could have had 88.
-
-    >>> violations = np.array([0, 40, 52, 54, 65, 67, 73])
-    >>> largest_certified_count(6, violations, 1012, 0.10, 0.10)
-    88
-    """
-    found, _ = counts(k, n)
-    return largest_passing(n, alpha, level_to_meet(row, binomial_tail(found, n, alpha), delta))
 
 
 def _p_values(p: ArrayLike) -> NDArray[np.float64]:

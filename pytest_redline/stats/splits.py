@@ -108,16 +108,18 @@ def subsets(
         yield np.sort(np.array(drawn), axis=1)
 
 
-def proportional(size: int, strata: Sequence[int]) -> list[int]:
+def proportional(size: int, strata: Sequence[float], total: float | None = None) -> list[int]:
     """Return how many of ``size`` prompts each stratum gets: its share, rounded so that they add up.
 
-    The largest remainders are rounded up, the first of equal ones first.
+    The largest remainders are rounded up, the first of equal ones first. ``strata`` are sizes, or shares of ``total``.
 
     >>> proportional(542, [512, 500])
     [274, 268]
+    >>> proportional(10, [0.25, 0.75], total=1)
+    [3, 7]
     """
-    total = sum(strata)
-    counts = [size * each // total for each in strata]
+    total = sum(strata) if total is None else total
+    counts = [int(size * each // total) for each in strata]
     remainders = [-(size * each % total) for each in strata]
     for index in sorted(range(len(strata)), key=remainders.__getitem__)[: size - sum(counts)]:
         counts[index] += 1

@@ -286,11 +286,11 @@ def test_the_block_size_is_in_the_published_name(directory, tmp_path, name, size
     directory.rename(moved)
     facts = facts_of(moved, mask_id=MASK)
     assert facts.info.block_size == size
-    assert not facts.in_files
+    assert facts.block_size_from != "config.json"
     stated = facts_of(moved, mask_id=MASK, block_size=3)
     assert (stated.info.block_size, stated.block_size_from) == (3, "stated")
     edit(moved / "config.json", block_size=size)
-    assert facts_of(moved, mask_id=MASK).in_files
+    assert facts_of(moved, mask_id=MASK).block_size_from == "config.json"
     if "-b" in name:
         edit(moved / "config.json", block_size=5)
         (fault,) = faults_of(moved, describe, block_size=None)

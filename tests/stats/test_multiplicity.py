@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from pytest_redline.stats.multiplicity import holm, holm_levels, largest_certified_count, level_to_meet
+from pytest_redline.stats.multiplicity import holm, holm_levels, level_to_meet
 from pytest_redline.stats.risk import binomial_tail, largest_passing
 
 # Few distinct values, so that ties and p-values equal to a level are common.
@@ -113,33 +113,19 @@ def test_level_to_meet_is_where_the_verdict_turns(p, delta, data):
         assert holm(moved, delta)[row] == (value <= level)
 
 
-@given(
-    st.lists(st.integers(0, 60), min_size=2, max_size=8),
-    st.integers(20, 200),
-    st.sampled_from([0.05, 0.1, 0.2, 0.3]),
-    st.data(),
+@pytest.mark.parametrize(
+    ("alpha", "most"),
+    [
+        (0.10, 88),
+        (0.05, largest_passing(1012, 0.05, 0.10 / 6)),  # only the reference passes, so it must be the second rank
+    ],
 )
-def test_largest_certified_count_is_where_the_verdict_turns(k, n, alpha, data):
-    violations = np.minimum(np.array([0, *k]), n)
-    row = data.draw(st.integers(0, len(k)))
-    largest = largest_certified_count(row, violations, n, alpha, 0.10)
-    assert -1 <= largest < n
-    for count in {0, max(largest, 0), largest + 1, n}:
-        moved = violations.copy()
-        moved[row] = count
-        assert holm(binomial_tail(moved, n, alpha), 0.10)[row] == (count <= largest)
-
-
-def test_largest_certified_count_of_llada2_math():
-    k = np.array([0, 40, 52, 54, 65, 67, 73])
-    assert largest_certified_count(6, k, 1012, 0.10, 0.10) == 88
-    # At 0.05 only the reference passes, so a candidate must be the second rank: delta/6.
-    assert largest_certified_count(6, k, 1012, 0.05, 0.10) == largest_passing(1012, 0.05, 0.10 / 6)
+def test_violations_that_would_certify_the_last_of_llada2_math(alpha, most):
+    p = binomial_tail(np.array([0, 40, 52, 54, 65, 67, 73]), 1012, alpha)
+    assert largest_passing(1012, alpha, level_to_meet(6, p, 0.10)) == most
 
 
 def test_one_candidate_is_certified_from_29_prompts():
-    assert largest_certified_count(1, np.array([0, 0]), 29, 0.10, 0.10) == 0
-    assert largest_certified_count(1, np.array([0, 0]), 28, 0.10, 0.10) == -1
     assert holm(binomial_tail(np.array([0, 0]), 29, 0.10), 0.10).all()
     assert not holm(binomial_tail(np.array([0, 0]), 28, 0.10), 0.10).any()
 
@@ -179,4 +165,4 @@ def test_many_grids_are_judged_as_if_each_were_alone():
 @pytest.mark.parametrize("row", [-1, 2, 0.0])
 def test_a_row_outside_the_grid_is_refused(row):
     with pytest.raises(ValueError, match=f"row={row}"):
-        largest_certified_count(row, np.array([0, 3]), 100, 0.1, 0.1)
+        level_to_meet(row, [0.0, 0.3], 0.1)

@@ -33,8 +33,6 @@ class Facts:
         As the engine reads them.
     block_size_from, mask_from, end_from
         Where these are from.
-    in_files
-        Whether the block size is in the files of the directory, so that a hash of them covers it.
     has_chat_template
         Whether the directory holds a chat template, i.e. the model was trained on conversations.
     """
@@ -43,7 +41,6 @@ class Facts:
     block_size_from: str
     mask_from: str
     end_from: str
-    in_files: bool
     has_chat_template: bool
 
 
@@ -87,7 +84,6 @@ def read_facts(spec: ModelSpec, config: Mapping[str, Any], family: Family, direc
         block_size_from=block.origin,
         mask_from=mask.origin,
         end_from=end_from,
-        in_files=block.origin == "config.json",
         has_chat_template=has_chat_template(directory),
     )
 
