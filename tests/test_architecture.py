@@ -198,11 +198,25 @@ def test_dependencies_point_one_way(part):
     assert own_imports(part) <= ALLOWED[part]
 
 
+MADE_OF = ("certificate", "budgets", "clusters", "cost", "description", "loss_budgets", "noise", "partial", "risks")
+MADE_OF += ("statement", "verify")
+
+
 def test_certificate_and_what_it_is_made_of_know_no_source_and_no_report():
-    for part in ("certificate", "budgets", "cost", "description", "loss_budgets", "risks", "statement", "verify"):
+    for part in MADE_OF:
         assert (
             own_imports(part) & ({"sources", "report", "cli", "commands", "gate", "grid_file"} | KNOWS_PYTEST) == set()
         ), part
+
+
+def test_no_module_is_longer_than_400_lines():
+    paths = [*PACKAGE.rglob("*.py"), *(ROOT / "engine").rglob("*.py")]
+    assert [path.name for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > 400] == []
+
+
+def test_every_documentation_page_is_linked_from_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in readme] == []
 
 
 def test_only_the_plugins_own_modules_know_pytest():
