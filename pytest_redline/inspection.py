@@ -12,7 +12,7 @@ from pytest_redline.errors import OutcomesError
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 if TYPE_CHECKING:
-    from redline_engine.models.sdar import SdarShape
+    from redline_engine.models.network import NetworkShape
 
 
 def inspect(
@@ -102,7 +102,7 @@ def inspect(
     }
 
 
-def _network(shape: SdarShape, tied: bool) -> dict[str, Any]:
+def _network(shape: NetworkShape, tied: bool) -> dict[str, Any]:
     experts = shape.experts
     return {
         "layers": shape.num_hidden_layers,

@@ -37,9 +37,9 @@ from torch import Tensor, nn
 
 from redline_engine.config import DecodeKnobs, ModelSpec
 from redline_engine.engine import Engine
-from redline_engine.models import sdar
+from redline_engine.models import network
 from redline_engine.models.checkpoint import load
-from redline_engine.models.sdar import SdarModel
+from redline_engine.models.network import NetworkModel
 from redline_engine.request import Prompt
 from redline_engine.states import StateBook
 from redline_engine.walker import Walkers
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 class Peer(nn.Module):
     """transformers' Qwen3 with the bundled weights; counts its forwards."""
 
-    def __init__(self, model: SdarModel) -> None:
+    def __init__(self, model: NetworkModel) -> None:
         super().__init__()
         values = json.loads((CHECKPOINT / "config.json").read_text(encoding="utf-8"))
         names = (
@@ -115,7 +115,7 @@ class Peer(nn.Module):
         return SimpleNamespace(logits=self.ask(tokens))
 
 
-def decode_engine(model: SdarModel, prompts: Sequence[list[int]], batch_size: int) -> Run:
+def decode_engine(model: NetworkModel, prompts: Sequence[list[int]], batch_size: int) -> Run:
     """Decode with the engine; forwards are those that the replies are charged."""
     begin = time.perf_counter()
     engine = Engine(model, batch_size)
@@ -244,10 +244,9 @@ class Split:
         self.rows += inputs[0].shape[0]
 
 
-def split_time(model: SdarModel, prompts: Sequence[list[int]], batch_size: int) -> tuple[Split, int]:
+def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: int) -> tuple[Split, int]:
     """Decode once with every part timed; returns the times and the number of model calls."""
-    network = model.network
-    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    linears = [module for module in model.network.modules() if isinstance(module, nn.Linear)]
     engine = Engine(model, batch_size)
     submitted = [Prompt(str(number), prompt) for number, prompt in enumerate(prompts)]
     split = Split()
@@ -255,10 +254,10 @@ def split_time(model: SdarModel, prompts: Sequence[list[int]], batch_size: int) 
         for owner, name, part in [
             *((linear, "forward", "linear layers (matmuls)") for linear in linears),
             (nn.functional, "scaled_dot_product_attention", "attention: kernel"),
-            *((layer.attention, "forward", "attention: pages, rotation, norms") for layer in network.layers),
+            *((layer.attention, "forward", "attention: pages, rotation, norms") for layer in model.network.layers),
             (model, "forward", "network: MLP activation, norms, residuals, answers"),
-            (sdar, "pack", "packing the batch"),
-            (sdar, "propose", "proposals (softmax, argmax)"),
+            (network, "pack", "packing the batch"),
+            (network, "propose", "proposals (softmax, argmax)"),
             (Walkers, "advance", "acceptance and walkers"),
             (Walkers, "stances", "acceptance and walkers"),
             (StateBook, "query", "engine: states, queries, replies"),
@@ -267,13 +266,13 @@ def split_time(model: SdarModel, prompts: Sequence[list[int]], batch_size: int) 
         for linear in linears:
             handle = linear.register_forward_pre_hook(split.count)
             stack.callback(handle.remove)
-        stack.callback(network.embed.register_forward_pre_hook(split.count_rows).remove)
+        stack.callback(model.network.embed.register_forward_pre_hook(split.count_rows).remove)
         with split.part("engine: states, queries, replies"):
             engine.generate(submitted, [KNOBS])
     return split, engine.counts.model_calls
 
 
-def matmul_rate(model: SdarModel, rows: int, seconds: float = 0.5) -> float:
+def matmul_rate(model: NetworkModel, rows: int, seconds: float = 0.5) -> float:
     """Measure multiplications and additions per second of plain matmuls ``[rows, in] @ [in, out]``, layer by layer."""
     linears = [module for module in model.network.modules() if isinstance(module, nn.Linear)]
     pairs = [(torch.randn(rows, each.in_features), each.weight.detach().float()) for each in linears]
@@ -297,7 +296,7 @@ def read_prompts(count: int) -> tuple[Tokenizer, list[list[int]]]:
 
 
 def compare(
-    model: SdarModel, tokenizer: Tokenizer, prompts: list[list[int]], few: int, batch_size: int, repeats: int
+    model: NetworkModel, tokenizer: Tokenizer, prompts: list[list[int]], few: int, batch_size: int, repeats: int
 ) -> None:
     """Print the table of the four ways; those that decode one prompt at a time get `few` of the prompts."""
     peer = Peer(model)
@@ -343,7 +342,7 @@ def compare(
         print(f"{title:52}{median(ratios):8.1f}{ratios[0]:9.1f}{ratios[-1]:9.1f}{goal or '':>7}")
 
 
-def explain(model: SdarModel, prompts: list[list[int]], batch_size: int) -> None:
+def explain(model: NetworkModel, prompts: list[list[int]], batch_size: int) -> None:
     """Print where the time of the engine's steps goes, beside the machine's matmul rate."""
     split, calls = split_time(model, prompts, batch_size)
     total = sum(split.seconds.values())

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from redline_engine.models.base import Model, ModelInfo, Query, Store
 from redline_engine.models.experts import ExpertShape, GroupedLinear, Router
-from redline_engine.models.sdar import SdarModel, SdarNetwork, SdarShape
+from redline_engine.models.network import Network, NetworkModel, NetworkShape
 
 ROOT = Path(__file__).parents[2]
 B = 32  # block size of the checkpoints that the paper served
@@ -48,7 +48,7 @@ class Kind:
     """A model to time: its shape, and how many blocks are open at a time."""
 
     name: str
-    shape: SdarShape
+    shape: NetworkShape
     open_blocks: tuple[int, ...]
 
     @property
@@ -69,8 +69,8 @@ _MINI = ExpertShape(
     sigmoid=True, expert_bias=True, n_group=8, topk_group=4, routed_scaling_factor=2.5, shared_intermediate_size=512,
 )  # fmt: skip
 KINDS = (
-    Kind("SDAR-8B-like", SdarShape(151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6), (1, 4)),
-    Kind("LLaDA2-mini-like", SdarShape(157184, 2048, 5120, 20, 16, 4, 128, 1e-6, 6e5, 64, _MINI), (1, 2)),
+    Kind("SDAR-8B-like", NetworkShape(151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6), (1, 4)),
+    Kind("LLaDA2-mini-like", NetworkShape(157184, 2048, 5120, 20, 16, 4, 128, 1e-6, 6e5, 64, _MINI), (1, 2)),
 )
 
 
@@ -116,10 +116,10 @@ def measure_limits(device: torch.device, dtype: torch.dtype, seconds: float) -> 
     return Limits(2 * source.numel() / copying, 2 * side**3 / multiplying)
 
 
-def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> SdarModel:
+def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> NetworkModel:
     """Random weights of the standard deviation that trained ones start from, made on the device."""
     with torch.device("meta"):
-        network = SdarNetwork(kind.shape)
+        network = Network(kind.shape)
     network = network.to(dtype).to_empty(device=device).requires_grad_(False)
     for router in [module for module in network.modules() if isinstance(module, Router)]:
         router.float()  # as it is loaded
@@ -129,7 +129,7 @@ def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> SdarMo
         else:
             parameter.normal_(std=0.02)
     vocabulary = kind.shape.vocab_size
-    return SdarModel(network, ModelInfo(vocabulary, vocabulary - 1, (vocabulary - 2,), B, 32768))
+    return NetworkModel(network, ModelInfo(vocabulary, vocabulary - 1, (vocabulary - 2,), B, 32768))
 
 
 def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
@@ -148,7 +148,7 @@ def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
     return queries
 
 
-def reached(model: SdarModel, queries: Sequence[Query]) -> list[int]:
+def reached(model: NetworkModel, queries: Sequence[Query]) -> list[int]:
     """Experts that a step reaches, in each layer that has a mixture."""
     found: list[int] = []
     routers = [module for module in model.network.modules() if isinstance(module, Router)]
@@ -159,7 +159,7 @@ def reached(model: SdarModel, queries: Sequence[Query]) -> list[int]:
     return found
 
 
-def floor(model: SdarModel, limits: Limits, queries: Sequence[Query]) -> tuple[float, float]:
+def floor(model: NetworkModel, limits: Limits, queries: Sequence[Query]) -> tuple[float, float]:
     """Seconds that the bytes, and that the operations, of a step take at the device's limits."""
     shape, network = model.network.shape, model.network
     rows, past = len(queries) * len(queries[0].positions), CACHED_BLOCKS * B

@@ -1,7 +1,7 @@
 """The network as it is trained: Qwen3's layers over a clean sequence and noisy copies of its answer.
 
 Parameters carry the names of the Hugging Face layout, so that a state dict is a checkpoint. The engine has its own
-network for decoding (`redline_engine.models.sdar`); tests/engine/test_training.py holds them to equal logits.
+network for decoding (`redline_engine.models.network`); tests/engine/test_training.py holds them to equal logits.
 
 A training row is one clean sequence and ``C`` noisy copies of its answer blocks. Clean positions see clean positions of
 their own and earlier blocks. Noisy positions see clean blocks before the run of noisy blocks that they are in, and the

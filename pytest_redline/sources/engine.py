@@ -36,7 +36,7 @@ from pytest_redline.store import Generation, Store, key_of
 if TYPE_CHECKING:
     from redline_engine.config import DecodeKnobs, ModelSpec
     from redline_engine.engine import Engine
-    from redline_engine.models.sdar import SdarModel
+    from redline_engine.models.network import NetworkModel
 
 _SECONDS_BETWEEN_WRITES = 0.5
 
@@ -310,7 +310,7 @@ def _shares(family: _Family) -> dict[str, float]:
         raise OutcomesError(str(error).splitlines()) from None
 
 
-def _load(family: _Family, batch_size: int, longest: int) -> SdarModel:
+def _load(family: _Family, batch_size: int, longest: int) -> NetworkModel:
     """Load a model that is to decode so many prompts at a time, of at most `longest` tokens."""
     from redline_engine.models.checkpoint import CheckpointError, Load, describe, load
 

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the comparison is no part of 
 
 from engine.bench import against_peers, device
 from redline_engine.config import ModelSpec
-from redline_engine.models import sdar
+from redline_engine.models import network
 from redline_engine.models.checkpoint import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
@@ -34,12 +34,12 @@ def test_all_ways_decode_the_same_replies():
 def test_the_parts_of_a_step_are_all_of_it_and_nothing_stays_timed():
     model = load(ModelSpec(str(against_peers.CHECKPOINT), device="cpu"))
     _, prompts = against_peers.read_prompts(4)
-    pack = sdar.pack
+    pack = network.pack
     split, calls = against_peers.split_time(model, prompts, 4)
     assert len(split.seconds) == 8
     assert min(split.seconds.values()) > 0
     assert split.rows >= 8 * calls
-    assert sdar.pack is pack
+    assert network.pack is pack
     assert "forward" not in vars(model)
 
 

@@ -20,14 +20,14 @@ from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.base import ModelInfo, Query, Store  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
-from redline_engine.models.sdar import SdarModel, SdarNetwork, SdarShape  # noqa: E402
+from redline_engine.models.network import Network, NetworkModel, NetworkShape  # noqa: E402
 from redline_engine.precision import keep_linears  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
 
 torch.set_num_threads(1)
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-SHAPE = SdarShape(120, 48, 80, 3, 4, 2, 16, 1e-6, 10000.0)
+SHAPE = NetworkShape(120, 48, 80, 3, 4, 2, 16, 1e-6, 10000.0)
 B, MASK, END = 4, 119, 118
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NEAR = 3e-4  # decisions nearer than this may go either way where sums are taken in another order
@@ -49,13 +49,13 @@ def device(request):
 def random_model(device, dtype=torch.float32, weights=None):
     """Weights so wide that the most probable token varies; the same ones on every device."""
     generator = torch.Generator().manual_seed(11)
-    network = SdarNetwork(SHAPE).requires_grad_(False)
+    network = Network(SHAPE).requires_grad_(False)
     for parameter in network.parameters():
         parameter.normal_(mean=float(parameter.ndim == 1), std=0.3, generator=generator)
     network.to(dtype)
     if weights is not None:
         keep_linears(network, weights, network.embed.weight)
-    model = SdarModel(copy.deepcopy(network).to(device), ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512))
+    model = NetworkModel(copy.deepcopy(network).to(device), ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512))
     assert model.device.type == device
     return model
 

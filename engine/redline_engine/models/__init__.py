@@ -6,11 +6,14 @@
     scripted.py    weightless models for tests and demonstrations, numpy only
     propose.py     logits to (token, confidence): greedy and sampled, the only home of both
     packing.py     a batch of unequal queries as packed rows
-    sdar.py        the network of all families in plain PyTorch, with a paged cache
+    network.py     the network of all families in plain PyTorch, with a paged cache
+    attention.py   what a layer does besides its MLP
     experts.py     routers and experts of SDAR-MoE and LLaDA2
     checkpoint.py  a Hugging Face directory to a loaded model
     reading.py     its JSON and safetensors files
     families.py    its config.json: which family, what shape
     keys.py        its tensors' names, to the network's weights and back
     tokens.py      its mask, end tokens and block size
+    surface.py     what can be told of it without its network
+    memory.py      what memory it takes, before a weight is read
 """

@@ -19,8 +19,8 @@ from redline_engine.config import ModelSpec
 from redline_engine.models.families import Described, read_family
 from redline_engine.models.keys import Layout, Weight, choose, join, weights_of
 from redline_engine.models.memory import Load, empty_network, kept_network, plan, require
+from redline_engine.models.network import NetworkModel
 from redline_engine.models.reading import TensorFiles, refuse
-from redline_engine.models.sdar import SdarModel
 from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
 from redline_engine.precision import WeightsError, keep_layer, shares
@@ -85,7 +85,7 @@ def survey(checkpoint: Checkpoint) -> Survey:
     return Survey(files, weights, layouts)
 
 
-def load(spec: ModelSpec, use: Load | None = None) -> SdarModel:
+def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     """Load a model.
 
     Parameters
@@ -120,7 +120,7 @@ def load(spec: ModelSpec, use: Load | None = None) -> SdarModel:
         raise CheckpointError(f"{checkpoint.directory}: {error}") from error
     if checkpoint.described.tied:
         network.head.weight = network.embed.weight
-    return SdarModel(network, checkpoint.facts.info)
+    return NetworkModel(network, checkpoint.facts.info)
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:

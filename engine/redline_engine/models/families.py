@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from redline_engine.models.experts import ExpertShape
+from redline_engine.models.network import NetworkShape
 from redline_engine.models.reading import refuse
-from redline_engine.models.sdar import SdarShape
 from redline_engine.models.surface import Family, family_of
 
 _MUST_BE: Mapping[str, tuple[Any, str]] = {  # the value that is implemented, and how JSON spells it
@@ -44,7 +44,7 @@ class Described(NamedTuple):
     """What ``config.json`` says of the network."""
 
     family: Family
-    shape: SdarShape
+    shape: NetworkShape
     tied: bool
 
 
@@ -104,7 +104,7 @@ def read_family(config: Mapping[str, Any], path: Path) -> Described:
     if kinds != {"default"}:
         found.faults.append(f"rotary scaling {', '.join(sorted(kinds - {'default'}))}; none is implemented")
     head_dim = found.whole("head_dim", least=2, most=_MOST_HEADS)
-    shape = SdarShape(
+    shape = NetworkShape(
         vocab_size=found.whole("vocab_size"),
         hidden_size=found.whole("hidden_size"),
         intermediate_size=found.whole("intermediate_size"),

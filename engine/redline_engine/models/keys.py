@@ -18,8 +18,8 @@ from torch import Tensor
 
 from redline_engine.models.experts import ExpertShape
 from redline_engine.models.families import Described
+from redline_engine.models.network import NetworkShape
 from redline_engine.models.reading import shortened
-from redline_engine.models.sdar import SdarShape
 
 Shape = tuple[int, ...]
 
@@ -101,7 +101,7 @@ def _one(key: str, shape: Shape) -> Weight:
     return Weight(shape, (Layout({key: shape}),))
 
 
-def _attention(here: str, there: str, shape: SdarShape, llada2: bool) -> dict[str, Weight]:
+def _attention(here: str, there: str, shape: NetworkShape, llada2: bool) -> dict[str, Weight]:
     size, hidden = shape.head_dim, shape.hidden_size
     rows = {"q": shape.num_attention_heads * size, "k": shape.num_key_value_heads * size}
     rows["v"] = rows["k"]
@@ -123,7 +123,7 @@ def _attention(here: str, there: str, shape: SdarShape, llada2: bool) -> dict[st
     }
 
 
-def _order(shape: SdarShape) -> tuple[int, ...] | None:
+def _order(shape: NetworkShape) -> tuple[int, ...] | None:
     """Dimensions of a head in the network's order; None where it is the checkpoint's."""
     size, half = shape.head_dim, shape.rotary_dim // 2
     if shape.rotary_dim == size:

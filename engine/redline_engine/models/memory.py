@@ -17,7 +17,7 @@ import torch
 from redline_engine.config import ModelSpec
 from redline_engine.models.families import Described
 from redline_engine.models.keys import weights_of
-from redline_engine.models.sdar import LOGITS_AT_ONCE, SdarNetwork, SdarShape
+from redline_engine.models.network import LOGITS_AT_ONCE, Network, NetworkShape
 from redline_engine.models.surface import CheckpointError
 from redline_engine.precision import held_bytes, keep_linears
 
@@ -86,17 +86,17 @@ class Plan(NamedTuple):
         return self.weights + max(self.loading, self.cache + states + self.working)
 
 
-def empty_network(described: Described, spec: ModelSpec) -> SdarNetwork:
+def empty_network(described: Described, spec: ModelSpec) -> Network:
     """Build the network without memory for its weights, routers in float32 and all else in the type of the spec."""
     with torch.device("meta"):
-        network = SdarNetwork(described.shape)
+        network = Network(described.shape)
     for name, parameter in network.named_parameters():
         if ".router." not in name:
             parameter.data = parameter.data.to(_DTYPES[spec.dtype])
     return network.requires_grad_(False)
 
 
-def kept_network(described: Described, spec: ModelSpec) -> SdarNetwork:
+def kept_network(described: Described, spec: ModelSpec) -> Network:
     """Build the network as it is when loaded, without memory for its weights."""
     network = empty_network(described, spec)
     if described.tied:
@@ -124,7 +124,7 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     return Plan(weights, 2 * largest * size, position, _GROWTH * cache, states, max(rows + attended, logits))
 
 
-def _row_bytes(shape: SdarShape, size: int) -> int:
+def _row_bytes(shape: NetworkShape, size: int) -> int:
     """Bytes of the intermediate results of one row in the layer that has most of them."""
     heads = (shape.num_attention_heads + 2 * shape.num_key_value_heads) * shape.head_dim
     inner = 3 * shape.intermediate_size

@@ -37,7 +37,7 @@ LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
 
 
 @dataclass(frozen=True)
-class SdarShape:
+class NetworkShape:
     """Sizes and constants of the network, named as in ``config.json``."""
 
     vocab_size: int
@@ -66,7 +66,7 @@ class SdarShape:
 class Layer(nn.Module):
     """Attention and MLP, each on normalised input and added to the stream."""
 
-    def __init__(self, shape: SdarShape, number: int) -> None:
+    def __init__(self, shape: NetworkShape, number: int) -> None:
         super().__init__()
         self.attention_norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
         self.attention = Attention(
@@ -91,10 +91,10 @@ class Layer(nn.Module):
         return rows
 
 
-class SdarNetwork(nn.Module):
+class Network(nn.Module):
     """Embedding, layers and head."""
 
-    def __init__(self, shape: SdarShape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         self.shape = shape
         self.embed = nn.Embedding(shape.vocab_size, shape.hidden_size)
@@ -120,7 +120,7 @@ class SdarNetwork(nn.Module):
         return rows
 
 
-class SdarModel:
+class NetworkModel:
     """The network behind the engine's interface.
 
     Parameters
@@ -131,7 +131,7 @@ class SdarModel:
         Facts for the engine; ``info.vocab_size`` may be smaller than the head, whose further rows are ignored.
     """
 
-    def __init__(self, network: SdarNetwork, info: ModelInfo) -> None:
+    def __init__(self, network: Network, info: ModelInfo) -> None:
         self.network = network.eval()
         self.info = info
         self._caches: dict[int, PageCache] = {}
