@@ -102,6 +102,7 @@ def holm(p: ArrayLike, delta: float, family: Family = HOLM) -> NDArray[np.bool_]
     --------
     Table 8 at budget 0.05 and at 0.10, after the reference (k = 0) and the slower acc99/semi90 (k = 40):
 
+    >>> from pytest_redline.stats.risk import binomial_tail
     >>> violations = np.array([0, 40, 52, 54, 65, 67, 73])
     >>> int(holm(binomial_tail(violations, 1012, 0.05), 0.10).sum())
     1

@@ -209,7 +209,7 @@ def test_a_bit_that_cannot_be_recorded_is_not_shown(gate: Gate) -> None:
         "def fail(*arguments): raise OSError('no space')\n"
         "ledger.replace_file = fail\n"
     )
-    result = gate.run("--redline-blind")
+    result = gate.run_alone("--redline-blind")
     assert result.ret == 1
     assert "cannot be recorded" in text_of(result)
     assert HIDDEN not in text_of(result)
