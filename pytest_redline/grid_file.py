@@ -44,6 +44,9 @@ _MOST_REPAIRS = 10
 _LATER_SOURCES = {"logs", "server"}
 
 
+ANY_ALPHA = 0.5  # where a grid may leave alpha to the command line or the ini file, and nothing depends on it
+
+
 def load_grid(
     path: Path,
     *,

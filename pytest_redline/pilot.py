@@ -12,7 +12,7 @@ from pytest_redline.claims import LossTest
 from pytest_redline.errors import GridError, OutcomesError
 from pytest_redline.gate import recorded_outcomes
 from pytest_redline.grid import Columns, Grid, RecordedSource
-from pytest_redline.grid_file import load_grid
+from pytest_redline.grid_file import ANY_ALPHA, load_grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.packing import unpack
 from pytest_redline.paths import display, is_grid
@@ -21,8 +21,6 @@ from pytest_redline.starting import bare
 from pytest_redline.statement_schema import Statement
 from pytest_redline.stats.series import spent
 from pytest_redline.verify import verify
-
-_ANY_ALPHA = 0.5  # outcomes do not depend on it
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def read_pilot(path: Path, reference: str | None, grid: Grid | None) -> Pilot:
         found = _pilot(path, outcomes, reference or certificate.reference)
         return replace(found, statement=certificate.statement)
     if is_grid(path):
-        grid = load_grid(path, ini_alpha=_ANY_ALPHA)
+        grid = load_grid(path, ini_alpha=ANY_ALPHA)
         _refuse_means(path, grid.test)
         if not isinstance(grid.source, RecordedSource):
             raise OutcomesError(

@@ -22,12 +22,10 @@ from pytest_redline.grid import (
     Groups,
     RecordedSource,
 )
-from pytest_redline.grid_file import load_grid
+from pytest_redline.grid_file import ANY_ALPHA, load_grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display, is_grid
 from pytest_redline.starting import bare
-
-_ANY_ALPHA = 0.5  # outcomes do not depend on it
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _declared(path: Path, cost: str | None) -> Grid:
     """Read a grid file."""
     if cost is not None:
         raise GridError(f"{display(path)}: a grid says its own cost; leave --cost {cost} out, or change `cost:` there")
-    return load_grid(path, ini_alpha=_ANY_ALPHA)
+    return load_grid(path, ini_alpha=ANY_ALPHA)
 
 
 def _bare(path: Path, reference: str | None, cost: str | None) -> Grid:
@@ -141,7 +139,7 @@ def _bare(path: Path, reference: str | None, cost: str | None) -> Grid:
     return Grid(
         path=path,
         name=path.name,
-        alpha=_ANY_ALPHA,
+        alpha=ANY_ALPHA,
         delta=DEFAULT_DELTA,
         reference=reference,
         configurations=tuple(Configuration(label, {}, 0) for label in seen.labels),

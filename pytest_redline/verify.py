@@ -135,6 +135,9 @@ def differences(certificate: Certificate) -> list[str]:
             found.append(
                 f"sharing.forwards_charged: says {certificate.sharing.forwards_charged}, outcomes give {charged}"
             )
+    reuse = certificate.reuse
+    if reuse is not None and reuse.number == 1 and not math.isclose(reuse.together, again.delta):
+        found.append(f"reuse.together: says {reuse.together!r}, and a first statement holds at its own {again.delta!r}")
     recorded = certificate.provenance.versions.get("numpy", "")
     same_draws = recorded.split(".")[:2] == np.__version__.split(".")[:2]
     _compare(said, computed, "", found, 0.0 if same_draws else _RESAMPLED_SLACK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -92,3 +93,9 @@ class Gate:
 def text_of(result: pytest.RunResult) -> str:
     """All that a run printed."""
     return result.stdout.str() + "\n" + result.stderr.str()
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's, without what another test run or GitHub put there, 80 columns wide."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
+    return {**kept, "COLUMNS": "80", **extra}

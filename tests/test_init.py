@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from gate_runner import environment
 
 from pytest_redline.cli import main
 from pytest_redline.grid_file import load_grid
@@ -19,10 +19,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    env = {**kept, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, check=False)
 
 
 def recording(columns: str = "config,prompt,correct,tokens,forwards") -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from gate_runner import environment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,11 +19,6 @@ CI = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
-
-
-def environment(**extra: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
-    return {**kept, "COLUMNS": "80", **extra}
 
 
 def run(*command: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:

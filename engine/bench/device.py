@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -202,7 +203,7 @@ def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadlin
                 continue
             model = model or random_model(kind, device, dtype)
             queries = states(model, batch, open_blocks)
-            taken = timed(lambda model=model, queries=queries: model.forward(B, queries), device, seconds)  # type: ignore[misc]
+            taken = timed(partial(model.forward, B, queries), device, seconds)
             of_bytes, of_operations = floor(model, limits, queries)
             yield (
                 f"{kind.name:28}{open_blocks:5}{batch:6}{batch * open_blocks * B:6}{1e3 * median(taken):9.2f}"

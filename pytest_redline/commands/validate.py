@@ -10,8 +10,6 @@ from pytest_redline.commands import Commands
 from pytest_redline.errors import RedlineError
 from pytest_redline.paths import is_grid
 
-_ANY_ALPHA = 0.5  # a grid may leave alpha to the command line or the ini file, which no validation sees
-
 
 def add(commands: Commands) -> None:
     """Declare the command."""
@@ -26,12 +24,12 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pytest_redline.grid_file import load_grid
+    from pytest_redline.grid_file import ANY_ALPHA, load_grid
 
     failed = False
     for path in options.grids:
         try:
-            grid = load_grid(path, ini_alpha=_ANY_ALPHA)
+            grid = load_grid(path, ini_alpha=ANY_ALPHA)
         except RedlineError as error:
             failed = True
             print(error, file=sys.stderr)

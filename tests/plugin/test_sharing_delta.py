@@ -49,6 +49,10 @@ def test_each_statement_spends_its_part(gate: Gate, rule: dict[str, Any], first:
     assert one["reuse"]["number"] == 1
     assert one["configurations"][1]["level"] in (pytest.approx(first / 3), pytest.approx(first / 2))
     assert gate.command("verify", "out/g.certificate.json").ret == 0
+    reuse = Certificate.model_validate(one).reuse
+    assert reuse is not None
+    with pytest.raises(CertificateError, match=r"reuse\.together: says .*, and a first statement"):
+        verify(forged(gate, reuse=reuse.model_copy(update={"together": reuse.together * 1.01})))
     gate.run("--redline-alpha=0.2", "--redline-report=out")
     two = certificate(gate)
     assert two["delta"] == pytest.approx(second)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from gate_runner import environment
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -141,3 +144,20 @@ def said_by(grid: Grid, label: str) -> list[str]:
         found = store.read(keys)
     path.unlink()
     return [found[key].text for key in keys]
+
+
+def command(*arguments: str) -> list[str]:
+    """The gate on the grid of a folder, as a command line."""
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "g.redline.yaml", *arguments]
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the gate in a folder, in a process of its own."""
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from live_gate import keys_of, write_checkpoint, write_live
+from gate_runner import environment
+from live_gate import command, keys_of, run, write_checkpoint, write_live
 
 from pytest_redline.certificate import to_bytes
 from pytest_redline.errors import GridError, NothingCertifiableError, OutcomesError
@@ -388,21 +388,6 @@ def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path, store: Live) ->
 # -- through the real command
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "g.redline.yaml", *arguments]
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
-    return {**kept, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_serves_and_a_repeated_one_writes_the_same_certificate(tmp_path: Path) -> None:
     write_live(tmp_path, serving="slow")
     first = run(tmp_path, "--redline-report=out")
@@ -434,7 +419,7 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     )
     store = Live(tmp_path / ".redline" / "store.sqlite")
     process = subprocess.Popen(
-        command(), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(), cwd=tmp_path, env=environment(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:

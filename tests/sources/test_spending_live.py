@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -18,7 +17,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from live_gate import write_live
+from gate_runner import environment
+from live_gate import command, run, write_live
 
 from pytest_redline.certificate_schema import Certificate
 from pytest_redline.errors import GridError, OutcomesError
@@ -199,21 +199,6 @@ def test_mistakes_are_found_when_the_grid_is_read(
 # -- through the real command
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "g.redline.yaml", *arguments]
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
-    return {**kept, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_says_what_was_not_needed_and_workers_agree(tmp_path: Path) -> None:
     write_live(tmp_path, configurations=PRICED, serving="near", stopping={"every": 8})
     first = run(tmp_path, "--redline-deploy-only", "--redline-report=out", "-rA", "-v")
@@ -247,7 +232,7 @@ def test_the_option_without_a_grid_that_it_fits_is_an_error(tmp_path: Path) -> N
     alone = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--redline-deploy-only"],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
         check=False,
@@ -262,7 +247,7 @@ def test_a_run_that_is_killed_in_the_middle_ends_with_the_same_verdicts(tmp_path
     write_live(tmp_path, stopping=STOPPING["looks"], **keys)
     store = tmp_path / ".redline" / "store.sqlite"
     process = subprocess.Popen(
-        command(), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(), cwd=tmp_path, env=environment(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
