@@ -260,7 +260,7 @@ def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: in
             (network, "propose", "proposals (softmax, argmax)"),
             (Walkers, "advance", "acceptance and walkers"),
             (Walkers, "stances", "acceptance and walkers"),
-            (StateBook, "query", "engine: states, queries, replies"),
+            (StateBook, "ask", "engine: states, queries, replies"),
         ]:
             stack.enter_context(split.watch(owner, name, part))
         for linear in linears:

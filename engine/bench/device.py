@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from redline_engine.models.base import Model, ModelInfo, Query, Store
+from redline_engine.models.base import Model, ModelInfo, Query
 from redline_engine.models.experts import ExpertShape, GroupedLinear, Router
 from redline_engine.models.network import Network, NetworkModel, NetworkShape
 
@@ -140,12 +140,12 @@ def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
     queries = []
     for _ in range(batch):
         prompt = generator.integers(0, model.info.vocab_size - 2, CACHED_BLOCKS * B).astype(np.int32)
-        stores = tuple(Store(block, next(pages)) for block in range(CACHED_BLOCKS))
-        (answer,) = model.forward(B, [Query(prompt, (), stores, np.zeros(0, np.int64), None, np.zeros(0))])
-        assert not answer.problem, answer.problem
+        cached = tuple(next(pages) for _ in range(CACHED_BLOCKS))
+        model.forward(B, [Query(prompt, cached, 0, np.zeros(0, np.int64), None, np.zeros(0))])
         tokens = np.concatenate([prompt, np.full(open_blocks * B, model.info.mask_id, np.int32)])
         positions = np.arange(len(prompt), len(tokens))
-        queries.append(Query(tokens, tuple(store.page for store in stores), (), positions, None, np.zeros(0)))
+        own = (*cached, *(next(pages) for _ in range(open_blocks)))
+        queries.append(Query(tokens, own, CACHED_BLOCKS, positions, None, np.zeros(0)))
     return queries
 
 

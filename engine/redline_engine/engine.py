@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
-from redline_engine.models.base import Answer, Model, Query
+from redline_engine.models.base import Answer, Model
 from redline_engine.request import Prompt, Reply, check_request
-from redline_engine.states import PagePool, State, StateBook
+from redline_engine.states import PagePool, Question, State, StateBook
 from redline_engine.stops import Detokenize
 from redline_engine.table import Rows
 from redline_engine.walker import Walkers
@@ -108,6 +108,7 @@ class Engine:
         self._queue: deque[_Submitted] = deque()
         self._prompts: dict[int, Prompt] = {}  # by ticket, while a walker lives
         self._tickets = 0
+        self._steps = 0
         self._walkers: dict[int, Walkers] = {}  # by block size
         self._pools: dict[int, PagePool] = {}
         self._configuration: dict[tuple[int, int], int] = {}  # (block size, row) -> number within its prompt
@@ -229,14 +230,19 @@ class Engine:
 
     def _forward(self, states: Sequence[State]) -> None:
         """Ask the model for the states, those of a block size together."""
-        batches: dict[int, list[tuple[State, Query]]] = {}
+        self._steps += 1
+        batches: dict[int, list[Question]] = {}
         for state in states:
-            batches.setdefault(state.book.block_size, []).append((state, state.book.query(state)))
+            question = state.book.ask(state, self._steps)
+            if question is not None:
+                batches.setdefault(state.book.block_size, []).append(question)
         for size, batch in batches.items():
-            answers = self.model.forward(size, [query for _, query in batch])
-            for (state, _), answer in zip(batch, answers, strict=True):
-                state.answer = answer
+            answers = self.model.forward(size, [question.query for question in batch])
+            for question, answer in zip(batch, answers, strict=True):
+                question.hear(answer)
             self.counts.model_calls += 1
+        for state in states:
+            state.book.recall(state)
         self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
 
     def _advance(self, ready: list[_Standing]) -> None:
@@ -246,7 +252,7 @@ class Engine:
             for standing in ready:
                 answer, size = standing.state.answer, standing.state.book.block_size
                 assert answer is not None
-                if answer.problem:
+                if standing.state.problem:
                     self._walkers[size].fail(standing.row)
                     self._finished.append(standing)
                 else:
@@ -272,8 +278,8 @@ class Engine:
             book = state.book
             walkers = self._walkers[book.block_size]
             error = None
-            if state.answer is not None and state.answer.problem:
-                error = f"prompt {self._prompts[book.ticket].id}: {state.answer.problem}; decoding stopped"
+            if state.problem:
+                error = f"prompt {self._prompts[book.ticket].id}: {state.problem}; decoding stopped"
             trace = walkers.trace(row)
             replies.append(
                 Reply(

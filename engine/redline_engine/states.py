@@ -1,4 +1,4 @@
-"""Decode states of a prompt, what the model said in each, and the trie of committed pages.
+"""Decode states of a prompt, what the model said in each, and the trie of blocks behind them.
 
 A *state* is what the model sees: family, prompt, all tokens through the last block that is run. Its answer is the same
 for every configuration, so it is asked for once and remembered as long as a walker of the prompt lives. A *family*
@@ -7,23 +7,27 @@ checkpoint and precision). Which blocks are cached already changes what a forwar
 is no part of a state. A state without a masked position asks nothing: its answer is known to be empty, and its blocks
 are run with those of the prompt's next state. See docs/decisions/0022-states-and-families.md.
 
-Complete leading blocks form a trie: a page depends on the tokens up to its block's end, so walkers that came by the
-same tokens share it, and where they parted the path forks.
+As attention is block-causal, what is said in a block depends on the tokens up to its end only. So states that begin
+alike share their first blocks, resolved or not: each prefix of blocks is a node of a trie, is run once, and keeps a
+page and its answer. Where states part, the trie forks. Pages of complete leading blocks are kept while a walker of the
+prompt lives; those of blocks with masks in or before them, through the next step that asks about the prompt
+(docs/decisions/0064-blocks-are-shared-below-states.md).
 
-Random numbers of a draw are a hash of (seed, prompt, state, position). They depend neither on company nor on order,
-and equal seeds make configurations draw the same token in the same state.
+Random numbers of a draw are a hash of (seed, prompt, tokens through the block's end, position). They depend neither on
+company nor on order, and equal seeds make configurations draw the same token in the same place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
-from redline_engine.models.base import Answer, Query, Store
+from redline_engine.models.base import Answer, Query
 
 _NO_UNIFORMS = np.zeros(0, np.float64)
 _NOTHING = Answer(np.zeros(0, np.int32), np.zeros(0, np.float32))
@@ -55,19 +59,72 @@ class PagePool:
         self._free.extend(pages)
 
 
+class Block:
+    """The tokens of a prompt through the end of one block, as far as the model knows them.
+
+    Attributes
+    ----------
+    pages
+        Of all blocks through its end; None while its own is not kept.
+    asked, answer
+        Whether the model was asked about its positions, and what it said.
+    """
+
+    __slots__ = ("answer", "asked", "pages")
+
+    def __init__(self, pages: tuple[int, ...] | None = None) -> None:
+        self.pages = pages
+        self.asked = False
+        self.answer: Answer | None = None
+
+
+class Question(NamedTuple):
+    """A query, and the blocks that its positions lie in, each with the number of them."""
+
+    query: Query
+    blocks: list[tuple[Block, int]]
+
+    def hear(self, answer: Answer) -> None:
+        """Give each block its part of the answer."""
+        start = 0
+        for block, count in self.blocks:
+            chosen = slice(start, start + count)
+            block.answer = Answer(answer.tokens[chosen], answer.confidence[chosen])
+            start += count
+
+
 class State:
-    """One decode state; `answer` is None until the model has been asked."""
+    """One decode state.
 
-    __slots__ = ("answer", "book", "positions", "tokens", "waiting")
+    Attributes
+    ----------
+    tokens, key
+        ``[T]`` int32, and those behind the prompt's full blocks as bytes.
+    positions
+        That are asked about: the masked ones; in a family that edits, all of the last block.
+    complete
+        Leading blocks without a mask.
+    answer
+        None until the model has been asked.
+    problem
+        Empty, or why the answer must not be used: what was found, and at which position.
+    waiting
+        Rows of the walkers that stand here.
+    """
 
-    def __init__(self, book: StateBook, tokens: NDArray[np.int32], positions: NDArray[np.int64]) -> None:
+    __slots__ = ("answer", "book", "complete", "key", "positions", "problem", "tokens", "waiting")
+
+    def __init__(
+        self, book: StateBook, tokens: NDArray[np.int32], key: bytes, positions: NDArray[np.int64], complete: int
+    ) -> None:
         self.book = book
         self.tokens = tokens
-        self.positions = (
-            positions  # that are asked about: the masked ones, in a family that edits all of the last block
-        )
+        self.key = key
+        self.positions = positions
+        self.complete = complete
         self.answer: Answer | None = None if positions.size else _NOTHING
-        self.waiting: list[int] = []  # rows of the walkers that stand here
+        self.problem = ""
+        self.waiting: list[int] = []
 
 
 class StateBook:
@@ -110,9 +167,15 @@ class StateBook:
         self._pool = pool
         self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
         self._full = len(prompt) // block_size  # blocks that are equal in all states
+        self._block_bytes = block_size * np.dtype(np.int32).itemsize
         self._states: dict[bytes, State] = {}
-        self._paths: dict[bytes, tuple[int, ...]] = {}  # pages of leading blocks, by the tokens behind the full ones
-        self._taken: list[int] = []
+        self._blocks: dict[bytes, Block] = {
+            b"": Block(None if self._full else ())
+        }  # by the tokens behind the full ones
+        self._kept: list[int] = []  # pages of complete leading blocks
+        self._lent: dict[Block, None] = {}  # other blocks that were run or read in this step
+        self._lent_before: dict[Block, None] = {}  # or in the last one that asked, and not since
+        self._step = -1
 
     def find(self, tokens: NDArray[np.int32]) -> tuple[State, bool]:
         """Return the state with these tokens, masks where unresolved, and whether it is new; they may change later."""
@@ -120,54 +183,123 @@ class StateBook:
         state = self._states.get(key)
         if state is not None:
             return state, False
-        state = self._states[key] = State(self, tokens.copy(), self._asked(tokens))
+        positions = masked = np.flatnonzero(tokens == self._mask_id)
+        complete = int(masked[0] if masked.size else len(tokens)) // self.block_size
+        if self._edits:
+            positions = np.arange(max(self._length, len(tokens) - self.block_size), len(tokens))
+        state = self._states[key] = State(self, tokens.copy(), key, positions, complete)
+        if state.answer is None:
+            self.recall(state)
         return state, True
 
-    def _asked(self, tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-        if self._edits:
-            return np.arange(max(self._length, len(tokens) - self.block_size), len(tokens))
-        return np.flatnonzero(tokens == self._mask_id)
+    def ask(self, state: State, step: int) -> Question | None:
+        """Put a state's question to the model, and take pages for the blocks that it runs.
 
-    def query(self, state: State) -> Query:
-        """Put a state's question to the model, and take pages for the complete leading blocks that have none.
-
-        Queries put later read these pages, so they may not be answered before this one.
+        None if all its blocks were asked about before, in this step or earlier. Questions put later read these pages,
+        so they may not be answered before this one. Pages lent two asking steps ago are given back first.
         """
-        complete, full = int(state.positions[0]) // self.block_size, self._full
-        behind = state.tokens[full * self.block_size : complete * self.block_size].tobytes()
-        size = self.block_size * state.tokens.itemsize
-        first = complete
-        while first >= full and behind[: (first - full) * size] not in self._paths:
-            first -= 1
-        cached = path = self._paths[behind[: (first - full) * size]] if first >= full else ()
-        stores: list[Store] = []
-        for end in range(max(first + 1, full), complete + 1):
-            new = [Store(block, self._take()) for block in range(len(path), end)]
-            stores += new
-            path = self._paths[behind[: (end - full) * size]] = (*path, *(store.page for store in new))
-        uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, self._sampling.seed)
-        return Query(state.tokens, cached, tuple(stores), state.positions, self._sampling, uniforms)
+        if step != self._step:
+            self._step = step
+            self._pool.give_back(_release(self._lent_before))
+            self._lent, self._lent_before = {}, self._lent
+        self.recall(state)
+        if state.answer is not None:
+            return None
+        last, first = len(state.tokens) // self.block_size, int(state.positions[0]) // self.block_size
+        cached = last
+        while not self._is_ready(state, cached, first):
+            cached -= 1
+        if cached == last:
+            return None
+        path = already = self._path(state, cached)
+        for end in range(state.complete + 1, cached + 1):
+            self._lend(self._blocks[self._key(state, end)])
+        asking = []
+        for end in range(max(len(path) + 1, self._full), last + 1):
+            block = self._blocks.setdefault(self._key(state, end), Block())
+            if block.pages is None:
+                new = [self._pool.take() for _ in range(end - len(path))]
+                block.pages = (*path, *new)
+                if end <= state.complete:
+                    self._kept += new
+            if end > state.complete:
+                self._lend(block)
+            path = block.pages
+            if end > first and not block.asked and (end == last or not self._edits):
+                block.asked = True
+                asking.append((block, self._inside(state, end)))
+        positions = np.concatenate([inside for _, inside in asking])
+        uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, positions, self._sampling.seed)
+        query = Query(state.tokens, path, len(already), positions, self._sampling, uniforms)
+        return Question(query, [(block, len(inside)) for block, inside in asking])
+
+    def recall(self, state: State) -> None:
+        """Put a state's answer together, if all its blocks have theirs."""
+        first, last = int(state.positions[0]) // self.block_size, len(state.tokens) // self.block_size
+        said = []
+        for end in range(first + 1, last + 1):
+            block = self._blocks.get(self._key(state, end))
+            if block is None or block.answer is None:
+                return
+            said.append(block.answer)
+        answer = said[0] if len(said) == 1 else Answer(*map(np.concatenate, zip(*said, strict=True)))
+        bad = np.isnan(answer.confidence)
+        if bad.any():
+            state.problem = f"position {state.positions[bad.argmax()]}: logits are not finite"
+        state.answer = answer
 
     def close(self) -> None:
         """Give the pages back; nobody stands in these states any more."""
-        self._pool.give_back(self._taken)
-        self._taken = []
+        self._pool.give_back([*self._kept, *_release(self._lent), *_release(self._lent_before)])
+        self._kept = []
         self._states.clear()
-        self._paths.clear()
+        self._blocks.clear()
 
-    def _take(self) -> int:
-        self._taken.append(self._pool.take())
-        return self._taken[-1]
+    def _key(self, state: State, end: int) -> bytes:
+        """Key of the blocks of a state before block `end`."""
+        return state.key[: (end - self._full) * self._block_bytes]
 
-    def _uniforms(self, state: State, seed: int) -> NDArray[np.float64]:
-        """Return a number in [0, 1) for each masked position, 53 bits from a hash."""
-        stem = blake2b(digest_size=8)
-        stem.update(seed.to_bytes(8, "little"))
-        stem.update(self._prompt_digest)
-        stem.update(state.tokens.astype("<i4").tobytes())
+    def _is_ready(self, state: State, end: int, first: int) -> bool:
+        """Whether the blocks before `end` need not be run: they have pages, and answers from block `first` on."""
+        if end < self._full:
+            return True
+        block = self._blocks.get(self._key(state, end))
+        return block is not None and block.pages is not None and (end <= first or block.asked)
+
+    def _path(self, state: State, end: int) -> tuple[int, ...]:
+        """Pages of the blocks before `end`."""
+        return () if end < self._full else self._blocks[self._key(state, end)].pages or ()
+
+    def _lend(self, block: Block) -> None:
+        self._lent_before.pop(block, None)
+        self._lent[block] = None
+
+    def _inside(self, state: State, end: int) -> NDArray[np.int64]:
+        """Positions of a state in the block before `end`."""
+        low, high = np.searchsorted(state.positions, ((end - 1) * self.block_size, end * self.block_size))
+        return state.positions[low:high]
+
+    def _uniforms(self, state: State, positions: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+        """Return a number in [0, 1) for each position, 53 bits from a hash."""
         numbers = []
-        for position in state.positions.tolist():
-            leaf = stem.copy()
+        stems: dict[int, blake2b] = {}
+        for position in positions.tolist():
+            end = (position // self.block_size + 1) * self.block_size
+            if end not in stems:
+                stems[end] = blake2b(seed.to_bytes(8, "little") + self._prompt_digest, digest_size=8)
+                stems[end].update(state.tokens[:end].astype("<i4").tobytes())
+            leaf = stems[end].copy()
             leaf.update(b"@" + position.to_bytes(8, "little"))
             numbers.append((int.from_bytes(leaf.digest(), "little") >> 11) / 2**53)
         return np.array(numbers, np.float64)
+
+
+def _release(blocks: dict[Block, None]) -> list[int]:
+    """Forget the blocks' own pages; returns them."""
+    pages = []
+    for block in blocks:
+        assert block.pages is not None
+        pages.append(block.pages[-1])
+        block.pages = None
+    blocks.clear()
+    return pages

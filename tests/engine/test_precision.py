@@ -108,7 +108,7 @@ def loaded(directory, **spec):
 
 def logits(model):
     tokens = np.array([5, 6, 7, 8, 9, 10, MASK, MASK], np.int32)
-    query = Query(tokens, (), (), np.arange(8), None, np.zeros(0))
+    query = Query(tokens, tuple(range(len(tokens) // B)), 0, np.arange(8), None, np.zeros(0))
     with torch.inference_mode():
         return model.logits(model.hidden(B, [query]))
 

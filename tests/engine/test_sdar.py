@@ -18,10 +18,11 @@ from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models.base import Query, Store  # noqa: E402
+from redline_engine.models.base import Query  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
 
+PAGES = itertools.count()
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NONE = np.zeros(0)
 
@@ -36,9 +37,10 @@ def engine_logits(model, queries, block_size=B):
         return model.logits(model.hidden(block_size, queries))
 
 
-def ask(tokens, pages=(), stores=()):
-    """A query about every row that is run."""
-    return Query(np.array(tokens, np.int32), pages, stores, np.arange(len(pages) * B, len(tokens)), None, NONE)
+def ask(tokens, pages=None, cached=0):
+    """A query about every row that is run; its pages are new ones, unless they are given."""
+    pages = pages or tuple(next(PAGES) for _ in range(len(tokens) // B))
+    return Query(np.array(tokens, np.int32), pages, cached, np.arange(cached * B, len(tokens)), None, NONE)
 
 
 def sequences():
@@ -66,26 +68,25 @@ def test_unequal_queries_in_one_batch_equal_qwen3(oracle, model):
 
 def test_cached_logits_equal_qwen3(oracle, model):
     """Blocks are committed one, then two at a time; cached and uncached queries mix in a batch."""
-    pages = itertools.count()
     cached = []
     for tokens in sequences():
         clean = [token if token != MASK else 5 for token in tokens]
-        first, second = Store(0, next(pages)), Store(1, next(pages))
-        engine_logits(model, [ask(clean[:B], (), (first,))])
-        engine_logits(model, [ask(clean[: 3 * B], (first.page,), (second,))])
-        cached.append(ask(clean[: 2 * B] + tokens[2 * B :], (first.page, second.page)))
+        own = tuple(next(PAGES) for _ in range(len(tokens) // B))
+        engine_logits(model, [ask(clean[:B], own[:1])])
+        engine_logits(model, [ask(clean[: 3 * B], own[:3], 1)])
+        cached.append(ask(clean[: 2 * B] + tokens[2 * B :], own, 2))
     batch = [*cached[:2], ask(next(sequences())), *cached[2:]]
-    expected = [oracle_logits(oracle, query.tokens.tolist())[len(query.pages) * B :] for query in batch]
+    expected = [oracle_logits(oracle, query.tokens.tolist())[query.cached * B :] for query in batch]
     torch.testing.assert_close(engine_logits(model, batch), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
-def test_a_query_reads_what_one_before_it_in_the_batch_stores(oracle, model):
+def test_a_query_reads_what_one_before_it_in_the_batch_runs(oracle, model):
     tokens = list(sequences())[-1]
     clean = [token if token != MASK else 5 for token in tokens[: 2 * B]]
     later = clean + tokens[2 * B :]
-    first = ask(clean, (), (Store(0, 4), Store(1, 9)))
+    pages = (4, 9, *range(10, 8 + len(later) // B))
     expected = [oracle_logits(oracle, clean), oracle_logits(oracle, later)[2 * B :]]
-    logits = engine_logits(model, [first, ask(later, (4, 9))])
+    logits = engine_logits(model, [ask(clean, pages[:2]), ask(later, pages, 2)])
     torch.testing.assert_close(logits, torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""States of a prompt: what is one state, which pages it reads and stores, and its random numbers."""
+"""States of a prompt: what is one state, which blocks it runs, which pages they lie in, and its random numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from redline_engine.config import Sampling
-from redline_engine.models.base import Store
+from redline_engine.models.base import Answer
 from redline_engine.states import PagePool, StateBook
 
 MASK = 9
@@ -22,9 +22,15 @@ def find(here, *tokens):
     return here.find(np.array(tokens, np.int32))
 
 
-def ask(here, *tokens):
-    query = here.query(find(here, *tokens)[0])
-    return query.pages, query.stores
+def ask(here, *tokens, step=0):
+    """Pages, cached blocks and positions of a question, which is answered; None where nothing need be run."""
+    question = here.ask(find(here, *tokens)[0], step)
+    if question is None:
+        return None
+    query = question.query
+    count = len(query.positions)
+    question.hear(Answer(query.positions.astype(np.int32), np.full(count, 0.5, np.float32)))
+    return query.pages, query.cached, query.positions.tolist()
 
 
 def test_equal_tokens_are_one_state():
@@ -45,38 +51,90 @@ def test_a_state_keeps_its_tokens_when_the_walker_moves_on():
     here, moving = book(), np.array([1, 2, 3, MASK], np.int32)
     state, _ = here.find(moving)
     moving[3] = 4
-    assert here.query(state).tokens.tolist() == [1, 2, 3, MASK]
+    assert here.ask(state, 0).query.tokens.tolist() == [1, 2, 3, MASK]
 
 
 def test_pages_are_shared_where_paths_agree_and_fork_where_they_part():
     pool = PagePool()
     here = book(pool)
 
-    assert ask(here, 1, 2, 3, MASK) == ((), (Store(0, 0),))
-    assert ask(here, 1, 2, 3, 4, MASK, MASK) == ((0,), (Store(1, 1),))
-    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((0, 1), ())
-    assert ask(here, 1, 2, 3, 5, MASK, MASK) == ((0,), (Store(1, 2),))
-    assert ask(here, 1, 2, 3, 5, 6, 7, MASK, MASK) == ((0, 2), (Store(2, 3),))
-    assert ask(here, 1, 2, 3, 4, 6, 7, MASK, MASK) == ((0, 1), (Store(2, 4),)), "equal blocks on other paths"
-    assert ask(here, 1, 2, 8, 8, 8, 8, MASK, 8) == ((0,), (Store(1, 5), Store(2, 6))), "two blocks at once"
-    assert pool.in_use == 7
+    assert ask(here, 1, 2, 3, MASK) == ((0, 1), 0, [3])
+    assert ask(here, 1, 2, 3, 4, MASK, MASK) == ((0, 2, 3), 1, [4, 5])
+    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((0, 2, 4), 2, [4])
+    assert ask(here, 1, 2, 3, 5, MASK, MASK) == ((0, 5, 6), 1, [4, 5])
+    assert ask(here, 1, 2, 3, 5, 6, 7, MASK, MASK) == ((0, 5, 7, 8), 2, [6, 7])
+    assert ask(here, 1, 2, 3, 4, 6, 7, MASK, MASK) == ((0, 2, 9, 10), 2, [6, 7]), "equal blocks on other paths"
+    assert ask(here, 1, 2, 8, 8, 8, 8, MASK, 8) == ((0, 11, 12, 13), 1, [6]), "two blocks at once"
+    assert pool.in_use == 14
     here.close()
-    assert (pool.in_use, pool.peak) == (0, 7)
+    assert (pool.in_use, pool.peak) == (0, 14)
 
 
-def test_a_page_is_stored_by_the_first_query_and_read_by_the_next():
+def test_blocks_with_masks_are_run_once_for_all_states_that_begin_with_them():
     here = book()
-    assert ask(here, 1, 2, 3, 4, MASK, MASK) == ((), (Store(0, 0), Store(1, 1)))
-    assert ask(here, 1, 2, 3, 4, MASK, 5) == ((0, 1), ())
-    assert ask(here, 1, 2, 3, 4, 5, 6, MASK, 5) == ((0, 1), (Store(2, 2),))
+    first = (1, 2, 3, MASK)
+    assert ask(here, *first, MASK, MASK) == ((0, 1, 2), 0, [3, 4, 5])
+    assert find(here, *first)[0].answer.tokens.tolist() == [3], "heard as part of the longer one"
+    assert ask(here, *first, MASK, MASK, MASK, MASK) == ((0, 1, 2, 3), 3, [6, 7])
+    longer, _ = find(here, *first, MASK, MASK, MASK, MASK)
+    here.recall(longer)
+    assert longer.answer.tokens.tolist() == [3, 4, 5, 6, 7]
+    assert ask(here, *first, MASK, 5) == ((0, 1, 4), 2, [4])
+
+
+def test_a_state_asked_about_by_others_of_its_step_asks_nothing():
+    here = book()
+    short, _ = find(here, 1, 2, 3, MASK)
+    assert ask(here, 1, 2, 3, MASK, MASK, 5) == ((0, 1, 2), 0, [3, 4])
+    assert short.answer is None
+    assert here.ask(short, 0) is None
+    here.recall(short)
+    assert short.answer.tokens.tolist() == [3]
+
+
+def test_a_state_answered_by_others_in_an_earlier_step_asks_nothing_although_the_pages_are_gone():
+    here = book()
+    late, _ = find(here, 1, 2, 3, MASK)
+    ask(here, 1, 2, 3, MASK, 5, MASK, step=1)
+    for step in (2, 3):
+        ask(here, 1, 2, 3, 4, step, MASK, step=step)
+    assert here.ask(late, 3) is None
+    assert late.answer.tokens.tolist() == [3]
+
+
+def test_pages_of_blocks_with_masks_are_given_back_after_a_step_without_use():
+    pool = PagePool()
+    here = book(pool)
+    assert ask(here, 1, 2, 3, MASK, step=1) == ((0, 1), 0, [3])
+    assert ask(here, 1, 2, 3, MASK, 5, MASK, step=2) == ((0, 1, 2), 2, [5])
+    assert ask(here, 1, 2, 3, MASK, 6, MASK, step=3) == ((0, 1, 3), 2, [5])
+    assert ask(here, 1, 2, 3, 4, 5, MASK, step=4) == ((0, 2, 4), 1, [5]), "2 was not read in step 3"
+    assert ask(here, 1, 2, 3, 4, 6, MASK, step=5) == ((0, 2, 3), 2, [5]), "2 is complete now and stays; 3 came back"
+    assert ask(here, 1, 2, 3, MASK, 7, MASK, step=6) == ((0, 4, 1), 1, [5]), "run again, not asked again"
+    assert pool.in_use == 5
+    here.close()
+    assert pool.in_use == 0
+
+
+def test_a_family_that_edits_asks_about_resolved_positions_of_the_last_block_only():
+    pool = PagePool()
+    here = StateBook(0, np.array(PROMPT, np.int32), 2, MASK, None, pool, 1, edits=True)
+    assert ask(here, 1, 2, 3, MASK, step=1) == ((0, 1), 0, [3])
+    assert ask(here, 1, 2, 3, 4, 5, MASK, step=2) == ((0, 2, 3), 1, [4, 5])
+    assert ask(here, 1, 2, 3, 4, step=3) == ((0, 2), 1, [3]), "was run, not asked about"
+    assert ask(here, 1, 2, 3, 4, 5, 6, step=9) == ((0, 2, 3), 2, [4, 5])
+    assert ask(here, 1, 2, 3, 4, 5, 6, 7, MASK, step=20) == ((0, 2, 3, 1), 3, [6, 7])
+    here.close()
+    assert pool.in_use == 0
 
 
 @pytest.mark.parametrize("prompt", [[1], [1, 2], [1, 2, 3, 4]])
-def test_a_prompt_of_any_length_is_stored_in_full_blocks(prompt):
+def test_a_prompt_of_any_length_is_kept_in_full_blocks(prompt):
     here, rest = book(prompt=prompt), [5, MASK] if len(prompt) % 2 == 0 else [MASK]
     full = len(prompt) // 2
-    assert ask(here, *prompt, *rest) == ((), tuple(Store(block, block) for block in range(full)))
-    assert ask(here, *prompt, *rest) == (tuple(range(full)), ())
+    assert ask(here, *prompt, *rest)[:2] == (tuple(range(full + 1)), 0)
+    assert ask(here, *prompt, *rest) is None
+    assert ask(here, *prompt, *rest[:-1], 5, MASK, MASK)[1] == full
 
 
 def test_pages_given_back_are_used_again():
@@ -89,28 +147,29 @@ def test_pages_given_back_are_used_again():
 
 def test_positions_are_the_masked_ones():
     here = book()
-    assert here.query(find(here, 1, 2, 3, MASK, MASK, 5)[0]).positions.tolist() == [3, 4]
+    assert find(here, 1, 2, 3, MASK, MASK, 5)[0].positions.tolist() == [3, 4]
 
 
 def uniforms(seed=1, prompt=PROMPT, tokens=(1, 2, 3, MASK, MASK, MASK), before=()):
     here = book(prompt=prompt, seed=seed)
     if before:
         ask(here, *before)
-    return here.query(find(here, *tokens)[0]).uniforms.tolist()
+    return here.ask(find(here, *tokens)[0], 0).query.uniforms.tolist()
 
 
-def test_random_numbers_depend_on_seed_prompt_state_and_position_and_nothing_else():
+def test_random_numbers_depend_on_seed_prompt_tokens_through_the_block_and_position_and_nothing_else():
     numbers = uniforms()
     assert numbers == uniforms() == uniforms(before=(1, 2, MASK, 4))
     assert all(0 <= number < 1 for number in numbers)
+    assert uniforms(tokens=(1, 2, 3, MASK, MASK, 4))[0] == numbers[0], "what follows a block is not seen in it"
     others = [
         uniforms(seed=2),
         uniforms(prompt=[1, 2]),
-        uniforms(tokens=(1, 2, 3, MASK, MASK, 4)),
-        uniforms(tokens=(1, 2, 3, MASK, MASK, MASK, 4, 4)),
+        uniforms(tokens=(1, 2, 3, MASK, MASK, 4))[1:],
+        uniforms(tokens=(1, 2, 3, 4, MASK, MASK)),
     ]
     every = [number for each in [numbers, *others] for number in each]
-    assert len(set(every)) == len(every) == 14
+    assert len(set(every)) == len(every) == 12
 
 
 def test_random_numbers_are_spread_evenly():
@@ -122,4 +181,4 @@ def test_random_numbers_are_spread_evenly():
 
 def test_greedy_states_have_none():
     here = book()
-    assert here.query(find(here, 1, 2, 3, MASK)[0]).uniforms.size == 0
+    assert here.ask(find(here, 1, 2, 3, MASK)[0], 0).query.uniforms.size == 0

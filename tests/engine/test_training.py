@@ -156,7 +156,8 @@ def test_training_and_decoding_networks_give_equal_logits(tokenizer, tmp_path):
         tokens[-8:] = batch.noisy[0, number * 8 : number * 8 + 8]
         asked = torch.arange(number * 8, number * 8 + 8)
         expected = network(*batch[:3], asked)
-        query = Query(tokens.int().numpy(), (), (), np.arange(block * 8, block * 8 + 8), None, np.zeros(0))
+        positions = np.arange(block * 8, block * 8 + 8)
+        query = Query(tokens.int().numpy(), tuple(range(block + 1)), 0, positions, None, np.zeros(0))
         (answer,) = model.forward(8, [query])
         probable = expected[:, : model.info.vocab_size]
         probable[:, MASK_ID] = -math.inf

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models.base import ModelInfo, Query, Store  # noqa: E402
+from redline_engine.models.base import ModelInfo, Query  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
 from redline_engine.models.network import Network, NetworkModel, NetworkShape  # noqa: E402
 from redline_engine.precision import keep_linears  # noqa: E402
@@ -29,6 +29,7 @@ torch.set_num_threads(1)
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHAPE = NetworkShape(120, 48, 80, 3, 4, 2, 16, 1e-6, 10000.0)
 B, MASK, END = 4, 119, 118
+PAGES = itertools.count()
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NEAR = 3e-4  # decisions nearer than this may go either way where sums are taken in another order
 PRECISIONS = [None, "int8", "int4"]
@@ -70,9 +71,10 @@ def sequences():
         yield tokens.astype(np.int32)
 
 
-def ask(tokens, pages=(), stores=()):
-    """A query about every row that is run."""
-    return Query(tokens, pages, stores, np.arange(len(pages) * B, len(tokens)), None, np.zeros(0))
+def ask(tokens, pages=None, cached=0):
+    """A query about every row that is run; its pages are new ones, unless they are given."""
+    pages = pages or tuple(next(PAGES) for _ in range(len(tokens) // B))
+    return Query(tokens, pages, cached, np.arange(cached * B, len(tokens)), None, np.zeros(0))
 
 
 def logits(model, queries, block_size=B):
@@ -92,14 +94,14 @@ def test_logits_equal_those_of_the_cpu(device, weights):
 
 def test_cached_logits_equal_uncached_ones(device):
     """Blocks are committed one, then two at a time; cached and uncached queries mix in a batch."""
-    model, pages = random_model(device), itertools.count()
+    model = random_model(device)
     cached, plain = [], []
     for tokens in sequences():
         whole = np.concatenate([np.where(tokens == MASK, 5, tokens)[: 2 * B], tokens[2 * B :]])
-        first, second = Store(0, next(pages)), Store(1, next(pages))
-        logits(model, [ask(whole[:B], (), (first,))])
-        logits(model, [ask(whole[: 2 * B], (first.page,), (second,))])
-        cached.append(ask(whole, (first.page, second.page)))
+        own = tuple(next(PAGES) for _ in range(len(whole) // B))
+        logits(model, [ask(whole[:B], own[:1])])
+        logits(model, [ask(whole[: 2 * B], own[:2], 1)])
+        cached.append(ask(whole, own, 2))
         plain.append(ask(whole))
     expected = [logits(model, [query])[2 * B :] for query in plain]
     mixed = logits(model, [*cached[:2], plain[0], *cached[2:]])

@@ -4,8 +4,8 @@ The engine asks with a `Query` for each decode state and gets an `Answer`: for e
 model proposes there and its confidence. Attention is block-causal: a position sees all positions of its own and of
 earlier blocks. Where a position stands in its block is absolute, never relative to the reply.
 
-Pages are numbers that the engine hands out, one per committed block; what lies behind them is the model's. A page's
-content depends only on the tokens up to the end of its block.
+Pages are numbers that the engine hands out, one per block; what lies behind them is the model's. A page's content
+depends only on the tokens up to the end of its block.
 """
 
 from __future__ import annotations
@@ -45,13 +45,6 @@ class ModelInfo:
     max_positions: int
 
 
-class Store(NamedTuple):
-    """Block number `block` of a query is resolved and is to be kept under `page`."""
-
-    block: int
-    page: int
-
-
 class Query(NamedTuple):
     """One decode state.
 
@@ -60,11 +53,11 @@ class Query(NamedTuple):
     tokens
         ``[T]`` int32, a whole number of blocks; masks where unresolved.
     pages
-        Pages of the leading blocks that are cached; the blocks after them are to be run.
-    stores
-        Blocks to keep, among those run.
+        ``[T / B]``, one for each block.
+    cached
+        Leading blocks that lie in their pages; the blocks after them are to be run, and kept in theirs.
     positions
-        ``[n]`` positions asked about, ascending, all in blocks to be run: the masked ones, and for a configuration that
+        ``[n]`` positions asked about, ascending, all in blocks to be run: masked ones, and for a configuration that
         edits also resolved ones.
     sampling
         How tokens are drawn; None for greedy.
@@ -74,7 +67,7 @@ class Query(NamedTuple):
 
     tokens: NDArray[np.int32]
     pages: tuple[int, ...]
-    stores: tuple[Store, ...]
+    cached: int
     positions: NDArray[np.int64]
     sampling: Sampling | None
     uniforms: NDArray[np.float64]
@@ -88,19 +81,12 @@ class Answer(NamedTuple):
     tokens
         ``[n]`` int32, never the mask. Greedy: the most probable token, ties to the lowest id.
     confidence
-        ``[n]`` float32: probability of the token among all but the mask, before temperature and filters.
-    problem
-        Empty, or why the answer must not be used: what was found, and at which position.
+        ``[n]`` float32: probability of the token among all but the mask, before temperature and filters; NaN where
+        some logit is not finite, which stops every walker that hears it.
     """
 
     tokens: NDArray[np.int32]
     confidence: NDArray[np.float32]
-    problem: str = ""
-
-
-def unusable(problem: str) -> Answer:
-    """Make an answer that stops every walker it is given to."""
-    return Answer(np.zeros(0, np.int32), np.zeros(0, np.float32), problem)
 
 
 class Model(Protocol):
@@ -112,9 +98,9 @@ class Model(Protocol):
         ...
 
     def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:
-        """Answer the queries, in order, and keep the pages they ask for.
+        """Answer the queries, in order, and keep the blocks that are run in their pages.
 
         Pages of different block sizes are unrelated even where their numbers are equal. A query may read a page that
-        one before it in the same call stores.
+        one before it in the same call fills.
         """
         ...

@@ -115,7 +115,8 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     if load is None:
         return Plan(weights, 2 * largest * size, position, 0, 0, 0)
     batch = load.batch_size
-    cache = batch * load.positions * position
+    lent = 2 * load.buffer_size * load.block_size  # blocks with masks, of this step and the one before
+    cache = batch * (load.positions + lent) * position
     forwards = load.new_tokens + 1  # at worst one token each
     states = batch * forwards * (4 * load.positions + _ANSWER * load.buffer_size * load.block_size)
     rows = batch * load.rows * _row_bytes(shape, size)

@@ -7,7 +7,7 @@ position sees its whole block, also what lies to its right; and the logits at a 
 about the next.
 
 Norms, rotary positions and attention are in `attention.py`; how a batch is laid out, in `packing.py`, whose letters are
-used here. Rows of a block that is to be committed leave their keys and values in its page. The last layer's output is
+used here. The rows of a block leave their keys and values in its page. The last layer's output is
 computed for the rows asked about only: nothing reads the others any more.
 
 Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalLM`, `Qwen3MoeForCausalLM` and
@@ -27,9 +27,9 @@ from torch.nn import functional
 
 from redline_engine.config import Sampling
 from redline_engine.models.attention import Attention, RmsNorm, Rotary
-from redline_engine.models.base import Answer, ModelInfo, Query, unusable
+from redline_engine.models.base import Answer, ModelInfo, Query
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
-from redline_engine.models.packing import Packed, PageCache, pack
+from redline_engine.models.packing import Packed, PageCache, blocks_run, pack
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
@@ -149,21 +149,16 @@ class NetworkModel:
         """Answer the queries; see `redline_engine.models.base.Model`."""
         order = list(range(len(queries)))
         if len(queries) > 1:  # queries that are alike attend together
-            order.sort(key=lambda number: (_blocks_run(queries[number], block_size), len(queries[number].pages)))
+            order.sort(key=lambda number: (blocks_run(queries[number]), queries[number].cached))
         ordered = [queries[number] for number in order]
         ends = np.cumsum([len(query.positions) for query in ordered])
-        tokens, confidence, finite = self._propose(self.hidden(block_size, ordered), ordered, ends)
-        sound = bool(finite.all())
-        answers: list[Answer | None] = [None] * len(queries)
+        tokens, confidence = self._propose(self.hidden(block_size, ordered), ordered, ends)
+        answers: list[Answer] = [Answer(tokens, confidence)] * len(queries)
         start = 0
-        for number, query, end in zip(order, ordered, ends.tolist(), strict=True):
-            if sound or finite[start:end].all():
-                answers[number] = Answer(tokens[start:end], confidence[start:end])
-            else:
-                position = query.positions[int(finite[start:end].argmin())]
-                answers[number] = unusable(f"position {position}: logits are not finite")
+        for number, end in zip(order, ends.tolist(), strict=True):
+            answers[number] = Answer(tokens[start:end], confidence[start:end])
             start = end
-        return [answer for answer in answers if answer is not None]
+        return answers
 
     def hidden(self, block_size: int, queries: Sequence[Query]) -> Tensor:
         """Compute the final hidden states ``[n, hidden]`` of the positions asked about, query after query."""
@@ -184,9 +179,9 @@ class NetworkModel:
 
     def _propose(
         self, hidden: Tensor, queries: Sequence[Query], ends: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]:
-        """Return token, confidence and whether all logits are finite, ``[n]`` each, by one transfer per piece."""
-        said = np.zeros((3, len(hidden)), np.int32)
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return token and confidence, ``[n]`` each, by one transfer per piece."""
+        said = np.zeros((2, len(hidden)), np.int32)
         size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
         for sampling, rows, uniforms in _by_sampling(queries, ends):
             for start in range(0, len(rows), size):
@@ -194,13 +189,9 @@ class NetworkModel:
                 draws = torch.from_numpy(uniforms[start : start + size]).to(self.device)
                 asked = hidden if len(piece) == len(hidden) else hidden[torch.from_numpy(piece).to(self.device)]
                 proposal = propose(self.logits(asked), self.info.mask_id, sampling, draws)
-                columns = (proposal.tokens.int(), proposal.confidence.view(torch.int32), proposal.finite.int())
+                columns = (proposal.tokens.int(), proposal.confidence.view(torch.int32))
                 said[:, piece] = torch.stack(columns).cpu().numpy()
-        return said[0], said[1].view(np.float32), said[2].astype(np.bool_)
-
-
-def _blocks_run(query: Query, block_size: int) -> int:
-    return len(query.tokens) // block_size - len(query.pages)
+        return said[0], said[1].view(np.float32)
 
 
 def _by_sampling(

@@ -4,9 +4,8 @@ The rows of all queries are *packed* into one matrix for everything that works r
 keys and values are kept, found and gathered by the block. Only attention needs a rectangle: consecutive queries that
 run equally many blocks form a *group*, whose cached blocks are padded to those of the longest.
 
-Blocks lie at *places* of a cache. Place 0 stays zero and fills up the cached blocks of shorter queries: a masked key
-still multiplies its value by 0, so whatever stands there must be finite. Page p lies at place p + 1. Blocks that are
-run and not kept lie at the last places, where the next batch overwrites them.
+Blocks lie at *places* of a cache, page p at place p + 1. Place 0 stays zero and fills up the cached blocks of shorter
+queries: a masked key still multiplies its value by 0, so whatever stands there must be finite.
 
 Letters: ``T`` packed rows, ``N`` blocks that each query of a group runs, ``P`` cached blocks of its longest, ``b``
 queries of a group, ``R = N B`` rows of one, ``C = (N + P) B`` positions that it may look at, ``B`` block size, ``L``
@@ -94,21 +93,19 @@ class PageCache:
         self, layers: int, block_size: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.kept = torch.zeros(layers, 1, block_size, heads, head_dim, dtype=dtype, device=device)
-        self._pages = 0
 
-    def reserve(self, queries: Sequence[Query], blocks: int) -> int:
-        """Make room for the pages that are to be stored and `blocks` others; returns the first place of these.
-
-        The room is doubled when it ends.
-        """
-        pages = max((store.page for query in queries for store in query.stores), default=-1) + 1
-        self._pages = max(self._pages, pages)
-        have, needed = self.kept.shape[1], 1 + self._pages + blocks
+    def reserve(self, pages: int) -> None:
+        """Make room for pages 0 to `pages`; it is doubled when it ends."""
+        have, needed = self.kept.shape[1], pages + 2
         if needed > have:
             grown = self.kept.new_zeros(len(self.kept), max(needed, 2 * have), *self.kept.shape[2:])
             grown[:, :have] = self.kept
             self.kept = grown
-        return self.kept.shape[1] - blocks
+
+
+def blocks_run(query: Query) -> int:
+    """Blocks that a query runs."""
+    return len(query.pages) - query.cached
 
 
 def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
@@ -118,9 +115,10 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     with about equally many pages.
     """
     device, dtype = cache.kept.device, cache.kept.dtype
-    past = [len(query.pages) for query in queries]
-    runs = [len(query.tokens) // block_size - cached for query, cached in zip(queries, past, strict=True)]
-    fresh = _fresh_places(queries, past, runs, cache)
+    past = [query.cached for query in queries]
+    runs = [blocks_run(query) for query in queries]
+    fresh = np.array(list(chain.from_iterable(query.pages[query.cached :] for query in queries))) + 1
+    cache.reserve(int(fresh.max(initial=0)))
     starts = np.array(past) * block_size
     lengths = np.array(runs) * block_size
     moved = np.cumsum(lengths) - lengths - starts  # packed row minus position
@@ -132,19 +130,20 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     most = max(1, GATHERED // cache.kept[0, 0].numel())
     for last in _ends(past, runs, most):
         chosen = slice(first, last)
-        places = [
-            [*new, *(page + 1 for page in query.pages)]
-            for new, query in zip(fresh[chosen], queries[chosen], strict=True)
-        ]
-        longest = max(map(len, places))
-        padded = np.array([each + [0] * (longest - len(each)) for each in places])
+        longest = max(len(query.pages) for query in queries[chosen])
+        padded = np.array(
+            [
+                [*query.pages[query.cached :], *query.pages[: query.cached], *[-1] * (longest - len(query.pages))]
+                for query in queries[chosen]
+            ]
+        )
         bias = _bias(block_size, runs[first], np.array(past[chosen]), longest, dtype)
         rows = slice(row, row + (last - first) * runs[first] * block_size)
         groups.append(
             Group(
                 rows,
                 last - first,
-                torch.from_numpy(padded.reshape(-1)).to(device),
+                torch.from_numpy(padded.reshape(-1) + 1).to(device),
                 None if bias is None else bias.to(device),
             )
         )
@@ -152,26 +151,10 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     return Packed(
         ids=torch.from_numpy(ids).to(device),
         positions=torch.from_numpy(positions).to(device),
-        places=torch.from_numpy(np.array(list(chain.from_iterable(fresh)))).to(device),
+        places=torch.from_numpy(fresh).to(device),
         groups=groups,
         asked=torch.from_numpy(asked).to(device),
     )
-
-
-def _fresh_places(
-    queries: Sequence[Query], past: Sequence[int], runs: Sequence[int], cache: PageCache
-) -> list[list[int]]:
-    """Places of the blocks that each query runs: of its page if it is to be stored, else one of the last."""
-    spare = iter(range(cache.reserve(queries, sum(runs)), cache.kept.shape[1]))
-    places = []
-    for query, cached, run in zip(queries, past, runs, strict=True):
-        pages = dict(query.stores)
-        places.append(
-            [pages[block] + 1 if block in pages else next(spare) for block in range(cached, cached + run)]
-            if pages
-            else [next(spare) for _ in range(run)]
-        )
-    return places
 
 
 def _ends(past: Sequence[int], runs: Sequence[int], most: int) -> list[int]:

@@ -18,14 +18,13 @@ from redline_engine.config import Sampling
 
 
 class Proposal(NamedTuple):
-    """Tokens ``[n]`` int64, confidence ``[n]`` float32, finite ``[n]`` bool; on the device of the logits.
+    """Tokens ``[n]`` int64 and confidence ``[n]`` float32, on the device of the logits.
 
-    `finite` is false where some logit is NaN or infinite: token and confidence mean nothing there.
+    The confidence is NaN where some logit is NaN or infinite; the token means nothing there.
     """
 
     tokens: Tensor
     confidence: Tensor
-    finite: Tensor
 
 
 def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: Tensor) -> Proposal:
@@ -44,12 +43,12 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
     uniforms
         ``[n]`` float64 in [0, 1); read if sampling.
     """
-    finite = logits.sum(dim=1).abs() < torch.inf  # one bad logit spoils the sum
     scores = logits.float()
+    spoilt = scores.sum(dim=1) * 0  # 0, or NaN where there is a bad logit
     scores[:, mask_id] = -torch.inf
     tokens = scores.argmax(dim=1) if sampling is None else _draw(scores, sampling, uniforms)  # the first of equals
     confidence = torch.softmax(scores, dim=1).gather(1, tokens[:, None])[:, 0]
-    return Proposal(tokens, confidence, finite)
+    return Proposal(tokens, confidence + spoilt)
 
 
 def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:

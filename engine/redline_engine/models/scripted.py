@@ -12,7 +12,7 @@ from hashlib import sha256
 import numpy as np
 
 from redline_engine.config import Sampling
-from redline_engine.models.base import Answer, ModelInfo, Query, unusable
+from redline_engine.models.base import Answer, ModelInfo, Query
 
 Script = Callable[[int, tuple[int, ...], int], tuple[tuple[int, ...], float]]
 """Position, visible tokens (through the end of its block) and block size to tied tokens and their confidence."""
@@ -28,7 +28,7 @@ class ScriptedModel:
     script
         Called with ``(position, visible tokens, block size)``; returns the proposed tokens (several: tied, each with
         the given probability) and the confidence. The rest of the probability is spread evenly over the other tokens.
-        A confidence that is not finite makes the answer unusable, as logits that are not finite do in a real model.
+        A confidence that is not finite is heard as NaN, as are logits that are not finite in a real model.
 
     Notes
     -----
@@ -48,9 +48,10 @@ class ScriptedModel:
         kept = self._kept.setdefault(block_size, {})
         answers = []
         for query in queries:
-            past = kept[query.pages[-1]] if query.pages else ()
+            past = kept[query.pages[query.cached - 1]] if query.cached else ()
             tokens = past + tuple(query.tokens[len(past) :].tolist())
-            kept.update({store.page: tokens[: (store.block + 1) * block_size] for store in query.stores})
+            ends = range((query.cached + 1) * block_size, len(tokens) + 1, block_size)
+            kept.update({page: tokens[:end] for page, end in zip(query.pages[query.cached :], ends, strict=True)})
             answers.append(self._answer(query, tokens, block_size))
         return answers
 
@@ -60,10 +61,8 @@ class ScriptedModel:
             for position in query.positions.tolist()
         ]
         confidence = np.array([each for _, each in said], np.float32)
-        for position, value in zip(query.positions.tolist(), confidence.tolist(), strict=True):
-            if not np.isfinite(value):
-                return unusable(f"position {position}: logits are not finite")
-        if query.sampling is not None:
+        confidence[~np.isfinite(confidence)] = np.nan
+        if query.sampling is not None and not np.isnan(confidence).any():
             return self._draw(query, query.sampling, said)
         return Answer(np.array([min(candidates) for candidates, _ in said], np.int32), confidence)
 
