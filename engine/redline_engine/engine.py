@@ -105,6 +105,7 @@ class Engine:
         self.counts = Counts()
         self._detokenize = detokenize
         self._record = record
+        self._resolved: dict[DecodeKnobs, DecodeKnobs] = {}  # with a block size; the same for every prompt
         self._queue: deque[_Submitted] = deque()
         self._prompts: dict[int, Prompt] = {}  # by ticket, while a walker lives
         self._tickets = 0
@@ -175,7 +176,12 @@ class Engine:
         return self._resolve(knobs).effective()
 
     def _resolve(self, knobs: DecodeKnobs) -> DecodeKnobs:
-        return knobs if knobs.block_size else replace(knobs, block_size=self.model.info.block_size)
+        if knobs.block_size:
+            return knobs
+        known = self._resolved.get(knobs)
+        if known is None:
+            known = self._resolved[knobs] = replace(knobs, block_size=self.model.info.block_size)
+        return known
 
     def _check(self, prompt: Prompt, configurations: Sequence[DecodeKnobs]) -> _Submitted:
         """Refuse what cannot be decoded, and give the rest a ticket."""

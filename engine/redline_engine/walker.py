@@ -49,6 +49,8 @@ from redline_engine.stops import Detokenize
 from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
 from redline_engine.trace import ForwardRecord, Trace
 
+_STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
+
 
 class Walkers:
     """All walkers that share a block size.
@@ -132,20 +134,20 @@ class Walkers:
         progress = (self.block_size - left) / self.block_size
 
         judged, slot = np.nonzero(left)
-        before = np.where(slot > 0, progress[judged, slot - 1], 1.0)
+        accepted = np.zeros(masked.shape, np.bool_)
         heard = np.zeros(masked.shape, np.float32)
         heard[asked] = confidence
-        turn = self._table.turns[rows[judged], blocks[judged, slot]]
-        takes = accept(
-            heard[judged, slot],
-            masked[judged, slot],
-            must_move(before, walkers["semi"][judged]),
-            walkers["threshold"][judged],
-            quotas(walkers["quota"][judged], walkers["steps"][judged], turn, self.block_size),
-        )
-        self._table.turns[rows[judged], blocks[judged, slot]] = turn + takes.any(axis=1)
-        accepted = np.zeros_like(masked)
-        accepted[judged, slot] = takes
+        if judged.size:
+            turn = self._table.turns[rows[judged], blocks[judged, slot]]
+            takes = accept(
+                heard[judged, slot],
+                masked[judged, slot],
+                must_move(np.where(slot > 0, progress[judged, slot - 1], 1.0), walkers["semi"][judged]),
+                walkers["threshold"][judged],
+                quotas(walkers["quota"][judged], walkers["steps"][judged], turn, self.block_size),
+            )
+            self._table.turns[rows[judged], blocks[judged, slot]] = turn + takes.any(axis=1)
+            accepted[judged, slot] = takes
         written = accepted
         if window is not None:
             said = np.zeros(asked.shape, np.int32)
@@ -220,12 +222,14 @@ class Walkers:
     ) -> None:
         """Write the accepted tokens and note the leftmost end token within the limit."""
         walker, slot, offset = np.nonzero(accepted)
+        if not walker.size:
+            return
         block = blocks[walker, slot]
         self._table.tokens[rows[walker], block, offset] = tokens
         position = block * self.block_size + offset
         inside = position < walkers["limit"][walker]
         for ends, number in self._end_sets.items():
-            hits = inside & (walkers["end_set"][walker] == number) & np.isin(tokens, ends)
+            hits = inside & (walkers["end_set"][walker] == number) & (tokens[:, None] == ends).any(axis=1)
             np.minimum.at(walkers["end"], walker[hits], position[hits])
 
     def _finish(self, walkers: NDArray[Any]) -> NDArray[np.int64]:
@@ -233,8 +237,10 @@ class Walkers:
         stop = walkers["end"] < walkers["settled"]
         length = walkers["settled"] >= (walkers["last_block"] + 1) * self.block_size
         capped = walkers["forwards"] >= walkers["max_forwards"]
-        reasons = [REASONS.index(name) for name in ("stop", "length", "max_forwards")]
-        return np.select([stop, length, capped], reasons, RUNNING)
+        reason = np.where(capped, _CAPPED, RUNNING)
+        reason[length] = _LENGTH
+        reason[stop] = _STOP
+        return reason
 
     def _open(self, rows: Rows) -> None:
         """Open at most one block per walker, then measure what its next forward commits and how far it runs."""
