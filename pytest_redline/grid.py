@@ -61,7 +61,7 @@ class RecordedSource:
 
 # Knobs of a configuration that choose the model, not how it decodes; and all that stand beside how it decodes.
 MODEL_KNOBS = ("checkpoint", "dtype", "weights", "template", "mask_id", "end_ids")
-LOAD_KNOBS = (*MODEL_KNOBS, "batch_size")
+LOAD_KNOBS = (*MODEL_KNOBS, "batch_size", "cuda_graphs")
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ class EngineSource:
     template: str | None = None
     mask_id: int | None = None
     end_ids: list[int] | None = None
+    cuda_graphs: bool = False
 
     def model_of(self, knobs: Mapping[str, Any]) -> ModelSpec:
         """Model that a configuration with these knobs runs, as the grid names it; equal models have equal specs."""
         spec = ModelSpec.from_mapping({name: knobs.get(name, getattr(self, name)) for name in MODEL_KNOBS})
-        return replace(spec, weights=spec.weights or spec.dtype)
+        return replace(spec, weights=spec.weights or spec.dtype, cuda_graphs=self.cuda_graphs)
 
     def decode_knobs(self, configuration: Configuration) -> DecodeKnobs:
         """How a configuration decodes."""

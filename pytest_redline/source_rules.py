@@ -115,6 +115,7 @@ def _engine(
         written.template,
         written.mask_id,
         written.end_ids,
+        written.cuda_graphs,
     )
     _knobs(complaints, {}, source.defaults, ("source", "engine"))
     _model(complaints, source, {}, ("source", "engine"))
@@ -134,6 +135,7 @@ def effective(
         spec = _model(complaints, source, used, ("configurations", each.label), each.line)
         if spec is not None:
             used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
+            used |= {"cuda_graphs": True} if source.cuda_graphs else {}
         if knobs is not None:
             used |= knobs.effective()
         if spec is not None and knobs is not None:

@@ -126,6 +126,7 @@ class EngineModel(BaseModel):
         None, description="Tokens that end a reply, where the checkpoint's files do not say them."
     )
     batch_size: Annotated[int, Field(ge=1, le=65536)] = Field(256, description="Decode states in one forward pass.")
+    cuda_graphs: bool = Field(False, description="Record small batches as CUDA graphs; needs a CUDA device.")
 
 
 class SourceModel(BaseModel):

@@ -57,7 +57,7 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
     assert found["knobs"]["accept_threshold"] == 0.8
     assert found["loaded"] == {"dtype": "float32", "weights": "int8", "device": "cpu"}
     assert found["memory"]["page"] == 16 * found["memory"]["position"] == 16 * 2 * 2 * 16 * 4
-    assert found["memory"]["cache"] == 2 * 3 * 768 * found["memory"]["position"]
+    assert found["memory"]["cache"] == 2 * 3 * (768 + 2 * 4 * 16) * found["memory"]["position"]
     assert found["network"]["experts"]["count"] == 8
     assert found["files"]["types"] == {"F32": found["files"]["bytes"]}
     assert main([*arguments, "--knob", "block_size=16"]) == 0

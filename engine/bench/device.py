@@ -8,9 +8,10 @@ and 32, beside the time that the machine's own limits leave:
 - *operations*: the multiplications and additions of the linear layers and of attention, over the rate at which this
   device multiplies matrices in the same type.
 
-A step cannot take less than the larger of the two. A *step* is one call of the model's ``forward``, as the engine makes
-it: it lays out the batch, runs the network, and brings tokens and confidences to the host. Every row of the running set
-is a masked one, so each step proposes a token for each of them.
+A step cannot take less than the larger of the two, the *floor*. A *step* is one call of the model's ``forward``, as
+the engine makes it: it lays out the batch, runs the network, and brings tokens and confidences to the host. Every row
+of the running set is a masked one, so each step proposes a token for each of them. *graphs* is the same step as a
+recorded CUDA graph (run directly on a CPU, which has none); a dash where the model cannot be recorded.
 
 Without a CUDA device it runs on the CPU, at toy size, to show that it runs to its end; its numbers mean nothing there.
 """
@@ -178,6 +179,14 @@ def floor(model: NetworkModel, limits: Limits, queries: Sequence[Query]) -> tupl
     return moved / limits.bytes, 2 * rows * products / limits.operations
 
 
+def _recorded(model: NetworkModel) -> NetworkModel | None:
+    """Return a model with the same weights that runs as graphs, if it can be recorded."""
+    try:
+        return NetworkModel(model.network, model.info, graphs=True)
+    except ValueError:
+        return None
+
+
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
@@ -192,25 +201,32 @@ def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadlin
     )
     yield ""
     yield (
-        f"{'model':28}{'open':>5}{'batch':>6}{'rows':>6}{'step ms':>9}{'lowest':>8}"
-        f"{'bytes ms':>9}{'ops ms':>8}{'step/floor':>11}"
+        f"{'model':28}{'open':>5}{'batch':>6}{'rows':>6}{'step ms':>9}{'lowest':>8}{'graphs ms':>11}"
+        f"{'bytes ms':>9}{'ops ms':>8}{'step/floor':>11}{'graphs/floor':>13}"
     )
     for kind in kinds:
-        model = None
+        model = recorded = None
         for open_blocks, batch in itertools.product(kind.open_blocks, BATCHES):
             if time.monotonic() > deadline:
                 yield f"{kind.name:28}{open_blocks:5}{batch:6}  left out: the time was over"
                 continue
-            model = model or random_model(kind, device, dtype)
+            if model is None:
+                model = random_model(kind, device, dtype)
+                recorded = _recorded(model)
             queries = states(model, batch, open_blocks)
             taken = timed(partial(model.forward, B, queries), device, seconds)
             of_bytes, of_operations = floor(model, limits, queries)
+            least = max(of_bytes, of_operations)
+            graphs, over = "-", "-"
+            if recorded is not None:
+                replayed = timed(partial(recorded.forward, B, states(recorded, batch, open_blocks)), device, seconds)
+                graphs, over = f"{1e3 * median(replayed):.2f}", f"{median(replayed) / least:.2f}"
             yield (
                 f"{kind.name:28}{open_blocks:5}{batch:6}{batch * open_blocks * B:6}{1e3 * median(taken):9.2f}"
-                f"{1e3 * min(taken):8.2f}{1e3 * of_bytes:9.3f}{1e3 * of_operations:8.3f}"
-                f"{median(taken) / max(of_bytes, of_operations):11.2f}"
+                f"{1e3 * min(taken):8.2f}{graphs:>11}{1e3 * of_bytes:9.3f}{1e3 * of_operations:8.3f}"
+                f"{median(taken) / least:11.2f}{over:>13}"
             )
-        del model
+        del model, recorded
         if device.type == "cuda":
             torch.cuda.empty_cache()
 

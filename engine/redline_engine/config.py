@@ -144,6 +144,8 @@ class ModelSpec(_Validated):
     weights
         Precision in which the weights of the linear layers are kept, "float32", "bfloat16", "int8" or "int4"; the
         arithmetic is that of ``dtype``, to whose values int8 and int4 are rounded. None: as ``dtype``, and never wider.
+    cuda_graphs
+        Run small batches in fixed shapes, recorded as CUDA graphs; CUDA devices only.
     """
 
     checkpoint: str
@@ -154,6 +156,7 @@ class ModelSpec(_Validated):
     end_ids: tuple[int, ...] | None = None
     weights: Weights | None = None
     template: str | None = None
+    cuda_graphs: bool = False
 
     _rules: ClassVar[Mapping[str, _Rule]] = {
         "checkpoint": _TEXT,
@@ -164,6 +167,7 @@ class ModelSpec(_Validated):
         "end_ids": _TOKENS._replace(optional=True),
         "weights": _choice("float32", "bfloat16", "int8", "int4")._replace(optional=True),
         "template": _choice(*TEMPLATES)._replace(optional=True),
+        "cuda_graphs": _Rule("true or false", lambda value: isinstance(value, bool)),
     }
 
     def __post_init__(self) -> None:

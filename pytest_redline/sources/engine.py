@@ -224,6 +224,7 @@ def _families(
             "template": spec.template,
             "stated": [spec.mask_id, spec.end_ids],
             "batch_size": source.batch_size,
+            "cuda_graphs": source.cuda_graphs,
             "knobs": knobs.effective(),
             "replicate": replicate,
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.base import ModelInfo, Query  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
+from redline_engine.models.experts import ExpertShape  # noqa: E402
+from redline_engine.models.graphs import Rectangle, rectangle  # noqa: E402
 from redline_engine.models.network import Network, NetworkModel, NetworkShape  # noqa: E402
 from redline_engine.precision import keep_linears  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
@@ -47,7 +50,7 @@ def device(request):
     return request.param
 
 
-def random_model(device, dtype=torch.float32, weights=None):
+def random_model(device, dtype=torch.float32, weights=None, graphs=False):
     """Weights so wide that the most probable token varies; the same ones on every device."""
     generator = torch.Generator().manual_seed(11)
     network = Network(SHAPE).requires_grad_(False)
@@ -56,7 +59,7 @@ def random_model(device, dtype=torch.float32, weights=None):
     network.to(dtype)
     if weights is not None:
         keep_linears(network, weights, network.embed.weight)
-    model = NetworkModel(copy.deepcopy(network).to(device), ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512))
+    model = NetworkModel(copy.deepcopy(network).to(device), ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512), graphs)
     assert model.device.type == device
     return model
 
@@ -111,6 +114,45 @@ def test_cached_logits_equal_uncached_ones(device):
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-3, rtol=1e-3)
 
 
+def step(model, queries):
+    """Logits of a step, twice with other content between: what is replayed must not remember it."""
+    first = logits(model, queries)
+    logits(model, [ask(query.tokens[::-1].copy()) for query in queries])
+    torch.testing.assert_close(logits(model, queries), first, atol=1e-5, rtol=1e-5)
+    return first
+
+
+@pytest.mark.parametrize("weights", PRECISIONS)
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_fixed_shapes_give_the_logits_of_plain_batches(device, weights, count):
+    plain, fixed = random_model(device, weights=weights), random_model(device, weights=weights, graphs=True)
+    batch = [ask(tokens) for tokens in sequences()][:count]
+    assert rectangle(batch, B) is not None
+    torch.testing.assert_close(step(fixed, batch), step(plain, batch), atol=1e-4, rtol=1e-4)
+
+
+def test_fixed_shapes_read_what_plain_batches_wrote_and_move_with_the_pages(device):
+    """Long prompts fit no rectangle; pages far beyond the first ones make the cache grow between two replays."""
+    plain, fixed = random_model(device), random_model(device, graphs=True)
+    prompt = np.arange(30 * B, dtype=np.int32) % END
+    tokens = np.concatenate([prompt, np.full(2 * B, MASK, np.int32)])
+    for first in (0, 500):
+        pages = tuple(range(first, first + 32))
+        whole, rest = ask(prompt, pages[:30]), ask(tokens, pages, 30)
+        assert (rectangle([whole], B), rectangle([rest], B)) == (None, Rectangle(1, 2, 32))
+        for model in (plain, fixed):
+            logits(model, [whole])
+        torch.testing.assert_close(step(fixed, [rest]), step(plain, [rest]), atol=1e-4, rtol=1e-4)
+
+
+def test_experts_that_are_multiplied_one_by_one_are_not_recorded(device):
+    experts = ExpertShape(8, 2, 16, norm_topk_prob=True, dense_layers=frozenset())
+    network = Network(replace(SHAPE, experts=experts)).requires_grad_(False).to(device)
+    keep_linears(network, "int8", network.embed.weight)
+    with pytest.raises(ValueError, match="its experts are multiplied one by one on this device"):
+        NetworkModel(network, ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512), graphs=True)
+
+
 class Watched:
     """A model that keeps how near its nearest decision was, for a configuration that accepts over a threshold."""
 
@@ -133,15 +175,16 @@ class Watched:
         return self.model.forward(block_size, queries)
 
 
-def test_a_grid_decodes_as_each_configuration_does_alone(device):
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_grid_decodes_as_each_configuration_does_alone(device, graphs):
     """Identical replies and forwards, unless some decision was nearer than another order of sums can decide."""
-    model = random_model(device)
+    model, served = random_model(device), random_model(device, graphs=graphs)
     knobs = [
         DecodeKnobs(buffer_size=size, accept_threshold=accept, semi_complete_threshold=semi, max_new_tokens=22)
         for size, accept, semi in [(1, 0.3, 0.9), (1, 0.95, 0.9), (2, 0.5, 0.5), (4, 0.2, 0.25), (4, 0.4, 0.75)]
     ]
     prompts = [Prompt(str(length), list(range(1, length + 1))) for length in range(1, 20, 2)]
-    grids = [Engine(model, batch_size).generate(prompts, knobs) for batch_size in (1, 7, 64)]
+    grids = [Engine(served, batch_size).generate(prompts, knobs) for batch_size in (1, 7, 64)]
     compared = 0
     for number, knob in enumerate(knobs):
         for place, prompt in enumerate(prompts):

@@ -191,6 +191,16 @@ def test_the_statement_names_the_model_and_how_it_is_loaded(tmp_path: Path, stor
     assert certificate_of(load_grid(path), store).statement.hash != before.hash
 
 
+def test_cuda_graphs_are_stated_and_need_a_cuda_device(tmp_path: Path, store: Live) -> None:
+    path = write_live(tmp_path)
+    path.write_text(path.read_text().replace("device: cpu", "device: cpu\n    cuda_graphs: true"))
+    grid = load_grid(path)
+    assert all(each.knobs["cuda_graphs"] is True for each in grid.configurations)
+    with pytest.raises(OutcomesError, match="cuda_graphs needs a CUDA device, not cpu; leave it out"):
+        certificate_of(grid, store)
+    assert rows_in(store) == 0
+
+
 @pytest.mark.parametrize("damage", ["garbage", "other table", "odd values", "folder"])
 def test_a_store_that_is_damaged_is_one_clear_error(tmp_path: Path, store: Live, damage: str) -> None:
     grid = load_grid(write_live(tmp_path))

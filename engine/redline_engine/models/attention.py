@@ -60,10 +60,13 @@ class Rotary:
         self._frequencies = frequencies
         self._turns = self._table(1)
 
-    def turns(self, positions: Tensor, end: int) -> Tensor:
-        """Return the turns ``[T, 1, D / 2]`` at positions ``[T]``, all below `end`."""
+    def reserve(self, end: int) -> None:
+        """Make the turns of all positions below `end`, and some more."""
         if end > len(self._turns):
             self._turns = self._table(max(end, 2 * len(self._turns)))
+
+    def turns(self, positions: Tensor) -> Tensor:
+        """Return the turns ``[T, 1, D / 2]`` at positions ``[T]``, for which there must be room (`reserve`)."""
         return self._turns.index_select(0, positions)[:, None]
 
     def _table(self, end: int) -> Tensor:

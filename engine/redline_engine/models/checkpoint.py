@@ -98,12 +98,14 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     Raises
     ------
     CheckpointError
-        As `describe` and `survey`; or if it would not fit into the memory that is free, or its weights cannot be kept
-        in the precision asked for.
+        As `describe` and `survey`; or if it would not fit into the memory that is free, its weights cannot be kept
+        in the precision asked for, or CUDA graphs are asked for that device or model have none of.
     """
     checkpoint = describe(spec)
     files, weights, layouts = survey(checkpoint)
     device = used_device(spec)
+    if spec.cuda_graphs and not device.startswith("cuda"):
+        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
     require(plan(checkpoint.described, spec, use), checkpoint.directory, device)
     network = empty_network(checkpoint.described, spec)
     keep = spec.weights if spec.weights != spec.dtype else None
@@ -120,7 +122,10 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
         raise CheckpointError(f"{checkpoint.directory}: {error}") from error
     if checkpoint.described.tied:
         network.head.weight = network.embed.weight
-    return NetworkModel(network, checkpoint.facts.info)
+    try:
+        return NetworkModel(network, checkpoint.facts.info, graphs=spec.cuda_graphs)
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {error}") from error
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:

@@ -100,14 +100,20 @@ class GroupedLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, rows, columns))
 
-    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Multiply; `x` ``[n, columns]`` is sorted by expert and holds `counts` ``[E]`` rows of each."""
+    @property
+    def is_grouped(self) -> bool:
+        """Whether all groups are multiplied at once."""
         weight = self.weight
         aligned = all(size * weight.element_size() % _ALIGNMENT == 0 for size in weight.shape[1:])
-        if aligned and _has_grouped_matmul(weight.device.type, weight.dtype):
-            rows: Tensor = torch._grouped_mm(x, weight.transpose(1, 2), offs=counts.cumsum(0, dtype=torch.int32))
+        return aligned and _has_grouped_matmul(weight.device.type, weight.dtype)
+
+    def forward(self, x: Tensor, counts: Tensor) -> Tensor:
+        """Multiply; `x` ``[n, columns]`` is sorted by expert and holds `counts` ``[E]`` rows of each."""
+        if self.is_grouped:
+            ends = counts.cumsum(0, dtype=torch.int32)
+            rows: Tensor = torch._grouped_mm(x, self.weight.transpose(1, 2), offs=ends)
             return rows
-        return by_expert(x, counts, weight.__getitem__)
+        return by_expert(x, counts, self.weight.__getitem__)
 
 
 def by_expert(x: Tensor, counts: Tensor, weight_of: Callable[[int], Tensor]) -> Tensor:
@@ -142,6 +148,11 @@ class ExpertMlp(nn.Module):
         self.shared_gate_up = nn.Linear(hidden_size, 2 * shared, bias=False) if shared else None
         self.shared_down = nn.Linear(shared, hidden_size, bias=False) if shared else None
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether all experts are multiplied at once."""
+        return all(isinstance(each, GroupedLinear) and each.is_grouped for each in (self.gate_up, self.down))
+
     def forward(self, x: Tensor) -> Tensor:
         """Mix the experts' outputs for rows ``[T, hidden]``."""
         if not len(x):
@@ -149,7 +160,8 @@ class ExpertMlp(nn.Module):
         weights, chosen = self.router(x)
         experts, each = self.router.shape.num_experts, chosen.shape[1]
         order = chosen.flatten().argsort(stable=True)  # [T * k], by expert
-        counts = torch.bincount(chosen.flatten(), minlength=experts)
+        counts = torch.zeros(experts, dtype=torch.int64, device=x.device)
+        counts.index_add_(0, chosen.flatten(), torch.ones_like(order))  # bincount would wait for the device
         sorted_rows = self.down(swiglu(self.gate_up(x[order // each], counts)), counts)
         rows = torch.empty_like(sorted_rows)
         rows[order] = sorted_rows  # back in the order of rows, so that the sum below has one order on every device

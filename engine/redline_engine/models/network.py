@@ -29,6 +29,7 @@ from redline_engine.config import Sampling
 from redline_engine.models.attention import Attention, RmsNorm, Rotary
 from redline_engine.models.base import Answer, ModelInfo, Query
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
+from redline_engine.models.graphs import Graphs
 from redline_engine.models.packing import Packed, PageCache, blocks_run, pack
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
@@ -129,11 +130,21 @@ class NetworkModel:
         With its weights, on the device and in the type to compute in.
     info
         Facts for the engine; ``info.vocab_size`` may be smaller than the head, whose further rows are ignored.
+    graphs
+        Run batches in fixed shapes, on a CUDA device as recorded graphs (`graphs.py`).
+
+    Raises
+    ------
+    ValueError
+        Graphs of a mixture whose experts are multiplied one by one: how many have rows is not known beforehand.
     """
 
-    def __init__(self, network: Network, info: ModelInfo) -> None:
+    def __init__(self, network: Network, info: ModelInfo, graphs: bool = False) -> None:
+        if graphs and any(isinstance(each, ExpertMlp) and not each.is_grouped for each in network.modules()):
+            raise ValueError("its experts are multiplied one by one on this device")
         self.network = network.eval()
         self.info = info
+        self._graphs: dict[int, Graphs] | None = {} if graphs else None
         self._caches: dict[int, PageCache] = {}
         weight = network.embed.weight
         self.device, self.dtype = weight.device, weight.dtype
@@ -168,9 +179,18 @@ class NetworkModel:
             heads = 2 * shape.num_key_value_heads
             cache = PageCache(shape.num_hidden_layers, block_size, heads, shape.head_dim, self.dtype, self.device)
             self._caches[block_size] = cache
-        packed = pack(block_size, queries, cache)
-        turns = self._rotary.turns(packed.positions, max(len(query.tokens) for query in queries))
-        return self.network.hidden(packed, turns, cache.kept)
+        if self._graphs is not None:
+            self._rotary.reserve(self.info.max_positions)
+            if block_size not in self._graphs:
+                self._graphs[block_size] = Graphs(block_size, self._hidden)
+            rows = self._graphs[block_size].hidden(queries, cache)
+            if rows is not None:
+                return rows
+        self._rotary.reserve(max(len(query.tokens) for query in queries))
+        return self._hidden(pack(block_size, queries, cache), cache.kept)
+
+    def _hidden(self, packed: Packed, kept: Tensor) -> Tensor:
+        return self.network.hidden(packed, self._rotary.turns(packed.positions), kept)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[n, vocab_size]`` of final hidden states ``[n, hidden]``."""

@@ -4,8 +4,9 @@ The rows of all queries are *packed* into one matrix for everything that works r
 keys and values are kept, found and gathered by the block. Only attention needs a rectangle: consecutive queries that
 run equally many blocks form a *group*, whose cached blocks are padded to those of the longest.
 
-Blocks lie at *places* of a cache, page p at place p + 1. Place 0 stays zero and fills up the cached blocks of shorter
-queries: a masked key still multiplies its value by 0, so whatever stands there must be finite.
+Blocks lie at *places* of a cache, pages behind two others. One stays zero and fills up the cached blocks of shorter
+queries: a masked key still multiplies its value by 0, so whatever stands there must be finite. The other takes what
+nobody reads (`graphs.py`).
 
 Letters: ``T`` packed rows, ``N`` blocks that each query of a group runs, ``P`` cached blocks of its longest, ``b``
 queries of a group, ``R = N B`` rows of one, ``C = (N + P) B`` positions that it may look at, ``B`` block size, ``L``
@@ -26,6 +27,8 @@ from torch import Tensor
 
 from redline_engine.models.base import Query
 
+ZERO, SPARE, PAGES_AT = 0, 1, 2  # places
+
 GATHERED = 2**18  # positions times key-value elements of a group: as many as a core's own cache holds
 
 
@@ -39,7 +42,7 @@ class Group(NamedTuple):
     queries
         ``b``.
     places
-        ``[b (N + P)]`` where each query's blocks lie, those that are run first; padded with 0.
+        ``[b (N + P)]`` where each query's blocks lie, those that are run first; padded with `ZERO`.
     bias
         ``[b or 1, 1, R or 1, C]``, minus infinity where a row must not look; None where every row sees everything.
     """
@@ -92,11 +95,11 @@ class PageCache:
     def __init__(
         self, layers: int, block_size: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.kept = torch.zeros(layers, 1, block_size, heads, head_dim, dtype=dtype, device=device)
+        self.kept = torch.zeros(layers, PAGES_AT, block_size, heads, head_dim, dtype=dtype, device=device)
 
-    def reserve(self, pages: int) -> None:
-        """Make room for pages 0 to `pages`; it is doubled when it ends."""
-        have, needed = self.kept.shape[1], pages + 2
+    def reserve(self, last: int) -> None:
+        """Make room for pages 0 to `last`; it is doubled when it ends."""
+        have, needed = self.kept.shape[1], PAGES_AT + last + 1
         if needed > have:
             grown = self.kept.new_zeros(len(self.kept), max(needed, 2 * have), *self.kept.shape[2:])
             grown[:, :have] = self.kept
@@ -117,8 +120,8 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     device, dtype = cache.kept.device, cache.kept.dtype
     past = [query.cached for query in queries]
     runs = [blocks_run(query) for query in queries]
-    fresh = np.array(list(chain.from_iterable(query.pages[query.cached :] for query in queries))) + 1
-    cache.reserve(int(fresh.max(initial=0)))
+    fresh = np.array(list(chain.from_iterable(query.pages[query.cached :] for query in queries)))
+    cache.reserve(int(fresh.max()))
     starts = np.array(past) * block_size
     lengths = np.array(runs) * block_size
     moved = np.cumsum(lengths) - lengths - starts  # packed row minus position
@@ -127,13 +130,14 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     asked = np.concatenate([query.positions for query in queries])
     asked += np.repeat(moved, [len(query.positions) for query in queries])
     groups, first, row = [], 0, 0
+    filling = ZERO - PAGES_AT
     most = max(1, GATHERED // cache.kept[0, 0].numel())
     for last in _ends(past, runs, most):
         chosen = slice(first, last)
         longest = max(len(query.pages) for query in queries[chosen])
         padded = np.array(
             [
-                [*query.pages[query.cached :], *query.pages[: query.cached], *[-1] * (longest - len(query.pages))]
+                [*query.pages[query.cached :], *query.pages[: query.cached], *[filling] * (longest - len(query.pages))]
                 for query in queries[chosen]
             ]
         )
@@ -143,7 +147,7 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
             Group(
                 rows,
                 last - first,
-                torch.from_numpy(padded.reshape(-1) + 1).to(device),
+                torch.from_numpy(padded.reshape(-1) + PAGES_AT).to(device),
                 None if bias is None else bias.to(device),
             )
         )
@@ -151,7 +155,7 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     return Packed(
         ids=torch.from_numpy(ids).to(device),
         positions=torch.from_numpy(positions).to(device),
-        places=torch.from_numpy(fresh).to(device),
+        places=torch.from_numpy(fresh + PAGES_AT).to(device),
         groups=groups,
         asked=torch.from_numpy(asked).to(device),
     )
