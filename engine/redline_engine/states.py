@@ -86,6 +86,9 @@ class Question(NamedTuple):
 
     def hear(self, answer: Answer) -> None:
         """Give each block its part of the answer."""
+        if len(self.blocks) == 1:
+            self.blocks[0][0].answer = answer
+            return
         start = 0
         for block, count in self.blocks:
             chosen = slice(start, start + count)
@@ -228,7 +231,7 @@ class StateBook:
             if end > first and not block.asked and (end == last or not self._edits):
                 block.asked = True
                 asking.append((block, self._inside(state, end)))
-        positions = np.concatenate([inside for _, inside in asking])
+        positions = asking[0][1] if len(asking) == 1 else np.concatenate([inside for _, inside in asking])
         uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, positions, self._sampling.seed)
         query = Query(state.tokens, path, len(already), positions, self._sampling, uniforms)
         return Question(query, [(block, len(inside)) for block, inside in asking])
@@ -276,6 +279,8 @@ class StateBook:
 
     def _inside(self, state: State, end: int) -> NDArray[np.int64]:
         """Positions of a state in the block before `end`."""
+        if state.positions[0] >= (end - 1) * self.block_size and end * self.block_size == len(state.tokens):
+            return state.positions
         low, high = np.searchsorted(state.positions, ((end - 1) * self.block_size, end * self.block_size))
         return state.positions[low:high]
 
