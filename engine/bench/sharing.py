@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -257,7 +258,8 @@ def _in_child(asked: argparse.Namespace, name: str, m: int, part: str) -> dict[s
     options = {"checkpoints": name, "configurations": m, "part": part}
     options |= {key: getattr(asked, key) for key in ("prompts", "batch", "threads")}
     command = [sys.executable, "-m", "engine.bench.sharing", *(f"--{key}={value}" for key, value in options.items())]
-    printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    own = {"OMP_WAIT_POLICY": "passive", **os.environ}  # as the gate decodes
+    printed = subprocess.run(command, cwd=ROOT, env=own, check=True, stdout=subprocess.PIPE, text=True).stdout
     made: dict[str, float] = json.loads(printed)
     return made
 

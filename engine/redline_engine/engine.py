@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
-from redline_engine.models.base import Answer, Model
+from redline_engine.models.base import Model
 from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, Question, State, StateBook
 from redline_engine.stops import Detokenize
@@ -66,6 +66,10 @@ class _Standing(NamedTuple):
 
     row: int
     state: State
+
+
+_Arrived = tuple[State, list[int]]
+"""A state and walkers that stand in it."""
 
 
 class Engine:
@@ -163,7 +167,7 @@ class Engine:
         """
         states = self._collect()
         self._forward(states)
-        self._advance([_Standing(row, state) for state in states for row in state.waiting])
+        self._advance([(state, state.waiting) for state in states])
         return self._release()
 
     @property
@@ -220,19 +224,20 @@ class Engine:
             self._configuration |= {(size, row): number for number, row in zip(numbers, rows.tolist(), strict=True)}
             self._advance(self._stand([book] * len(rows), rows, walkers))
 
-    def _stand(self, books: Sequence[StateBook], rows: Rows, walkers: Walkers) -> list[_Standing]:
+    def _stand(self, books: Sequence[StateBook], rows: Rows, walkers: Walkers) -> list[_Arrived]:
         """Place walkers on their states; returns those whose states are answered, the others wait there."""
-        ready = []
+        ready: dict[State, list[int]] = {}
         for book, row, tokens in zip(books, rows.tolist(), walkers.stances(rows), strict=True):
             state, new = book.find(tokens)
-            self.counts.forwards_run += new
-            if state.answer is not None:
-                ready.append(_Standing(row, state))
-                continue
             if new:
-                self._pending.append(state)
-            state.waiting.append(row)
-        return ready
+                self.counts.forwards_run += 1
+                if state.answer is None:
+                    self._pending.append(state)
+            if state.answer is None:
+                state.waiting.append(row)
+            else:
+                ready.setdefault(state, []).append(row)
+        return list(ready.items())
 
     def _forward(self, states: Sequence[State]) -> None:
         """Ask the model for the states, those of a block size together."""
@@ -251,30 +256,32 @@ class Engine:
             state.book.recall(state)
         self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
 
-    def _advance(self, ready: list[_Standing]) -> None:
+    def _advance(self, ready: list[_Arrived]) -> None:
         """Let walkers on answered states step until each is finished or waits on a state without an answer."""
         while ready:
-            by_size: dict[int, list[tuple[_Standing, Answer]]] = {}
-            for standing in ready:
-                answer, size = standing.state.answer, standing.state.book.block_size
-                assert answer is not None
-                if standing.state.problem:
-                    self._walkers[size].fail(standing.row)
-                    self._finished.append(standing)
+            by_size: dict[int, list[_Arrived]] = {}
+            for state, rows in ready:
+                size = state.book.block_size
+                if state.problem:
+                    for row in rows:
+                        self._walkers[size].fail(row)
+                        self._finished.append(_Standing(row, state))
                 else:
-                    by_size.setdefault(size, []).append((standing, answer))
+                    by_size.setdefault(size, []).append((state, rows))
             ready = []
             for size, group in by_size.items():
-                rows = np.array([standing.row for standing, _ in group])
+                standing = np.array([row for _, rows in group for row in rows])
+                answers = [state.answer for state, rows in group for _ in rows if state.answer is not None]
                 done = self._walkers[size].advance(
-                    rows,
-                    np.concatenate([answer.tokens for _, answer in group]),
-                    np.concatenate([answer.confidence for _, answer in group]),
+                    standing,
+                    np.concatenate([answer.tokens for answer in answers]),
+                    np.concatenate([answer.confidence for answer in answers]),
                 )
-                standings = [standing for standing, _ in group]
-                self._finished += compress(standings, done.tolist())
-                books = [standing.state.book for standing in compress(standings, (~done).tolist())]
-                ready += self._stand(books, rows[~done], self._walkers[size])
+                states = [state for state, rows in group for _ in rows]
+                over = map(_Standing, standing[done].tolist(), compress(states, done))
+                self._finished += over
+                books = [state.book for state in compress(states, ~done)]
+                ready += self._stand(books, standing[~done], self._walkers[size])
 
     def _release(self) -> list[Reply]:
         """Make the replies of finished walkers, and free the prompts that have no walker left."""
@@ -286,17 +293,9 @@ class Engine:
             error = None
             if state.problem:
                 error = f"prompt {self._prompts[book.ticket].id}: {state.problem}; decoding stopped"
-            trace = walkers.trace(row)
-            replies.append(
-                Reply(
-                    ticket=book.ticket,
-                    configuration=self._configuration.pop((book.block_size, row)),
-                    tokens=tuple(walkers.reply(row)),
-                    text=None if self._detokenize is None else walkers.text(row),
-                    trace=trace,
-                    error=error,
-                )
-            )
+            tokens, text, trace = walkers.said(row)
+            number = self._configuration.pop((book.block_size, row))
+            replies.append(Reply(book.ticket, number, tuple(tokens), text, trace, error))
             self.counts.forwards_charged += trace.forwards
             walkers.release(row)
             book.walkers -= 1

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+import numpy as np
+
 from redline_engine.stops import Detokenize, Stop, find_stop
 from redline_engine.table import Rows, WalkerTable
 from redline_engine.trace import FinishReason, ForwardRecord, Trace
 
 REASONS: tuple[FinishReason, ...] = ("stop", "stop_string", "length", "max_forwards", "error")
 RUNNING = -1  # number of a walker's finish reason while it has none
+
+
+class Said(NamedTuple):
+    """What a finished walker said.
+
+    Parameters
+    ----------
+    tokens
+        An end token included, never a mask; empty after an error.
+    text
+        Without the end token, and cut before a stop string; None without `detokenize`.
+    trace
+        Accounting.
+    """
+
+    tokens: list[int]
+    text: str | None
+    trace: Trace
 
 
 class Replies:
@@ -45,54 +67,42 @@ class Replies:
         found = []
         for row in rows.tolist():
             if row in self._strings:
-                tokens = self._settled(row)
-                stop = find_stop(tokens[:-1] if self._ends(row) else tokens, self._strings[row], self._detokenize)
+                walker = self._table.row(row)
+                tokens = self._settled(row, walker)
+                ends = walker["end"] < walker["settled"]
+                stop = find_stop(tokens[:-1] if ends else tokens, self._strings[row], self._detokenize)
                 if stop:
                     self._stops[row] = stop
                     found.append(row)
         return found
 
-    def tokens(self, row: int) -> list[int]:
-        """Tokens of the reply, an end token included, never a mask; empty after an error."""
-        if self._table.walkers["reason"][row] == REASONS.index("error"):
-            return []
-        settled = self._settled(row)
-        return settled[: self._stops[row].tokens] if row in self._stops else settled
-
-    def text(self, row: int) -> str:
-        """Text of the reply: without its end token, and cut before a stop string."""
-        if row in self._stops:
-            return self._stops[row].text
-        assert self._detokenize is not None
-        tokens = self.tokens(row)
-        return self._detokenize(tokens[:-1] if self._ends(row) else tokens)
-
-    def trace(self, row: int, records: list[ForwardRecord]) -> Trace:
-        """Accounting of a finished walker."""
-        walker, size = self._table.walkers[row], self._table.block_size
-        reply_tokens, resolved = len(self.tokens(row)), int(walker["resolved"])
-        opened = self._table.tokens[row, int(walker["prompt_length"]) // size : int(walker["opened"])]
-        return Trace(
-            finish_reason=REASONS[walker["reason"]],
-            forwards=int(walker["forwards"]),
-            zero_token_forwards=int(walker["zero_token"]),
-            commit_only_forwards=int(walker["commit_only"]),
+    def said(self, row: int, records: list[ForwardRecord]) -> Said:
+        """Reply and accounting of a finished walker."""
+        walker, size = self._table.row(row), self._table.block_size
+        reason, stop = REASONS[walker["reason"]], self._stops.get(row)
+        ends = stop is None and walker["end"] < walker["settled"]
+        tokens = [] if reason == "error" else self._settled(row, walker)[: stop.tokens if stop else None]
+        text = None
+        if self._detokenize is not None:
+            text = stop.text if stop else self._detokenize(tokens[:-1] if ends else tokens)
+        resolved = walker["resolved"]
+        opened = self._table.tokens[row, walker["prompt_length"] // size : walker["opened"]]
+        trace = Trace(
+            finish_reason=reason,
+            forwards=walker["forwards"],
+            zero_token_forwards=walker["zero_token"],
+            commit_only_forwards=walker["commit_only"],
             tokens_resolved=resolved,
-            reply_tokens=reply_tokens,
-            end_token=self._ends(row),
-            tokens_after_reply=resolved - reply_tokens,
-            masks_left=int((opened == self._table.mask_id).sum()),
+            reply_tokens=len(tokens),
+            end_token=ends,
+            tokens_after_reply=resolved - len(tokens),
+            masks_left=int(np.count_nonzero(opened == self._table.mask_id)),
             records=tuple(records),
         )
+        return Said(tokens, text, trace)
 
-    def _settled(self, row: int) -> list[int]:
+    def _settled(self, row: int, walker: dict[str, Any]) -> list[int]:
         """Tokens after the prompt without a gap, up to an end token or the limit."""
-        walker = self._table.walkers[row]
-        end = min(int(walker["limit"]), int(walker["settled"]), int(walker["end"]) + 1)
-        tokens: list[int] = self._table.flat(row)[int(walker["prompt_length"]) : end].tolist()
+        end = min(walker["limit"], walker["settled"], walker["end"] + 1)
+        tokens: list[int] = self._table.flat[row, walker["prompt_length"] : end].tolist()
         return tokens
-
-    def _ends(self, row: int) -> bool:
-        """Whether the reply ends with an end token."""
-        walker = self._table.walkers[row]
-        return row not in self._stops and bool(walker["end"] < walker["settled"])

@@ -170,6 +170,7 @@ class StateBook:
         self._pool = pool
         self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
         self._full = len(prompt) // block_size  # blocks that are equal in all states
+        self._start = self._full * block_size
         self._block_bytes = block_size * np.dtype(np.int32).itemsize
         self._states: dict[bytes, State] = {}
         self._blocks: dict[bytes, Block] = {
@@ -182,16 +183,16 @@ class StateBook:
 
     def find(self, tokens: NDArray[np.int32]) -> tuple[State, bool]:
         """Return the state with these tokens, masks where unresolved, and whether it is new; they may change later."""
-        key = tokens[self._full * self.block_size :].tobytes()
+        key = tokens[self._start :].tobytes()
         state = self._states.get(key)
         if state is not None:
             return state, False
-        positions = masked = np.flatnonzero(tokens == self._mask_id)
+        positions = masked = (tokens == self._mask_id).nonzero()[0]
         complete = int(masked[0] if masked.size else len(tokens)) // self.block_size
         if self._edits:
             positions = np.arange(max(self._length, len(tokens) - self.block_size), len(tokens))
         state = self._states[key] = State(self, tokens.copy(), key, positions, complete)
-        if state.answer is None:
+        if self._is_answered(state):
             self.recall(state)
         return state, True
 
@@ -205,21 +206,21 @@ class StateBook:
             self._step = step
             self._pool.give_back(_release(self._lent_before))
             self._lent, self._lent_before = {}, self._lent
-        self.recall(state)
-        if state.answer is not None:
+        if self._is_answered(state):
             return None
         last, first = len(state.tokens) // self.block_size, int(state.positions[0]) // self.block_size
-        cached = last
-        while not self._is_ready(state, cached, first):
-            cached -= 1
+        path = self._known(state, first, last)
+        cached = len(path)
         if cached == last:
             return None
-        path = already = self._path(state, cached)
         for end in range(state.complete + 1, cached + 1):
             self._lend(self._blocks[self._key(state, end)])
         asking = []
-        for end in range(max(len(path) + 1, self._full), last + 1):
-            block = self._blocks.setdefault(self._key(state, end), Block())
+        for end in range(max(cached + 1, self._full), last + 1):
+            key = self._key(state, end)
+            block = self._blocks.get(key)
+            if block is None:
+                block = self._blocks[key] = Block()
             if block.pages is None:
                 new = [self._pool.take() for _ in range(end - len(path))]
                 block.pages = (*path, *new)
@@ -233,17 +234,16 @@ class StateBook:
                 asking.append((block, self._inside(state, end)))
         positions = asking[0][1] if len(asking) == 1 else np.concatenate([inside for _, inside in asking])
         uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, positions, self._sampling.seed)
-        query = Query(state.tokens, path, len(already), positions, self._sampling, uniforms)
+        query = Query(state.tokens, path, cached, positions, self._sampling, uniforms)
         return Question(query, [(block, len(inside)) for block, inside in asking])
 
     def recall(self, state: State) -> None:
-        """Put a state's answer together, if all its blocks have theirs."""
+        """Put together the answer of a state whose blocks have theirs."""
         first, last = int(state.positions[0]) // self.block_size, len(state.tokens) // self.block_size
         said = []
         for end in range(first + 1, last + 1):
-            block = self._blocks.get(self._key(state, end))
-            if block is None or block.answer is None:
-                return
+            block = self._blocks[self._key(state, end)]
+            assert block.answer is not None
             said.append(block.answer)
         answer = said[0] if len(said) == 1 else Answer(*map(np.concatenate, zip(*said, strict=True)))
         bad = np.isnan(answer.confidence)
@@ -258,20 +258,22 @@ class StateBook:
         self._states.clear()
         self._blocks.clear()
 
+    def _is_answered(self, state: State) -> bool:
+        """Whether the last block has its answer; those before it that are asked about were asked no later."""
+        block = self._blocks.get(state.key)
+        return block is not None and block.answer is not None
+
     def _key(self, state: State, end: int) -> bytes:
         """Key of the blocks of a state before block `end`."""
         return state.key[: (end - self._full) * self._block_bytes]
 
-    def _is_ready(self, state: State, end: int, first: int) -> bool:
-        """Whether the blocks before `end` need not be run: they have pages, and answers from block `first` on."""
-        if end < self._full:
-            return True
-        block = self._blocks.get(self._key(state, end))
-        return block is not None and block.pages is not None and (end <= first or block.asked)
-
-    def _path(self, state: State, end: int) -> tuple[int, ...]:
-        """Pages of the blocks before `end`."""
-        return () if end < self._full else self._blocks[self._key(state, end)].pages or ()
+    def _known(self, state: State, first: int, last: int) -> tuple[int, ...]:
+        """Pages of the leading blocks that need not be run: they lie there, and are asked about from `first` on."""
+        for end in range(last, self._full - 1, -1):
+            block = self._blocks.get(self._key(state, end))
+            if block is not None and block.pages is not None and (end <= first or block.asked):
+                return block.pages
+        return ()
 
     def _lend(self, block: Block) -> None:
         self._lent_before.pop(block, None)

@@ -90,7 +90,11 @@ class WalkerTable:
         """Take a row back."""
         self._free.append(row)
 
-    def flat(self, row: int) -> NDArray[np.int32]:
-        """View of a row's tokens by position."""
-        positions: NDArray[np.int32] = self.tokens[row].reshape(-1)
-        return positions
+    def row(self, row: int) -> dict[str, Any]:
+        """Numbers of a row by their names."""
+        return dict(zip(WALKER.names or (), self.walkers[row].item(), strict=True))
+
+    @property
+    def flat(self) -> NDArray[np.int32]:
+        """View ``[rows, positions]`` of the tokens."""
+        return self.tokens.reshape(len(self.tokens), -1)

@@ -44,10 +44,10 @@ from numpy.typing import NDArray
 from redline_engine.accept import accept, may_open, must_move, quotas, rule_numbers
 from redline_engine.config import DecodeKnobs
 from redline_engine.edits import Window, editable, replaced, settle
-from redline_engine.replies import REASONS, RUNNING, Replies
+from redline_engine.replies import REASONS, RUNNING, Replies, Said
 from redline_engine.stops import Detokenize
 from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
-from redline_engine.trace import ForwardRecord, Trace
+from redline_engine.trace import ForwardRecord
 
 _STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
 
@@ -75,6 +75,7 @@ class Walkers:
         self.record = record
         self._table = WalkerTable(block_size, mask_id)
         self._end_sets: dict[tuple[int, ...], int] = {}
+        self._starts: dict[tuple[tuple[DecodeKnobs, ...], tuple[int, ...]], NDArray[Any]] = {}
         self._replies = Replies(self._table, detokenize)
         self._records: dict[int, list[ForwardRecord]] = {}
 
@@ -83,15 +84,30 @@ class Walkers:
 
         `prompt` holds at least one token and no mask; `end_ids` are the model's own.
         """
-        size, length = self.block_size, len(prompt)
-        last_blocks = [(length + knob.max_new_tokens - 1) // size for knob in knobs]
-        rows = self._table.take(len(knobs), max(last_blocks), max(knob.buffer_size for knob in knobs))
-        start = np.zeros(len(knobs), WALKER)
+        size, length, asked = self.block_size, len(prompt), (tuple(knobs), tuple(end_ids))
+        if asked not in self._starts:
+            self._starts[asked] = self._start(*asked)
+        start = self._starts[asked].copy()
         start["prompt_length"], start["base"], start["opened"] = length, length // size, -(-length // size)
-        start["last_block"], start["end"], start["settled"], start["reason"] = last_blocks, NOWHERE, length, RUNNING
-        for walker, knob, row in zip(start, knobs, rows.tolist(), strict=True):
-            self._table.flat(row)[:length] = prompt
-            walker["limit"] = length + knob.max_new_tokens
+        start["settled"] = length
+        start["limit"] += length
+        start["last_block"] = (start["limit"] - 1) // size
+        rows = self._table.take(len(knobs), int(start["last_block"].max()), int(start["buffer_size"].max()))
+        self._table.flat[rows, :length] = prompt
+        for row, knob in zip(rows.tolist(), knobs, strict=True):
+            self._replies.watch(row, knob.stop_strings)
+            if self.record:
+                self._records[row] = []
+        self._table.walkers[rows] = start
+        self._open(rows)
+        return rows
+
+    def _start(self, knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> NDArray[Any]:
+        """Return rows of walkers that stand at the start of an empty prompt."""
+        start = np.zeros(len(knobs), WALKER)
+        start["end"], start["reason"] = NOWHERE, RUNNING
+        for walker, knob in zip(start, knobs, strict=True):
+            walker["limit"] = knob.max_new_tokens
             walker["buffer_size"] = knob.buffer_size
             walker["max_forwards"] = NOWHERE if knob.max_forwards is None else knob.max_forwards
             ends = tuple(sorted({*end_ids, *knob.stop_tokens}))
@@ -100,20 +116,16 @@ class Walkers:
             walker["semi"], walker["add"] = knob.semi_complete_threshold, knob.add_block_threshold
             walker["edit"] = knob.edit_threshold if knob.edits else np.inf
             walker["max_post"] = knob.max_post_edit_steps
-            self._replies.watch(row, knob.stop_strings)
-            if self.record:
-                self._records[row] = []
-        self._table.walkers[rows] = start
-        self._open(rows)
-        return rows
+        return start
 
     def stances(self, rows: Rows) -> list[NDArray[np.int32]]:
-        """Tokens that the next forward of each row sees, masks where unresolved: views that `advance` changes.
+        """Tokens that the next forward of each row sees, masks where unresolved.
 
         They end with the last block that has a mask; where none has, with the last open one.
         """
-        ends = self._table.walkers["run_end"][rows] * self.block_size
-        return [self._table.flat(row)[:end] for row, end in zip(rows.tolist(), ends.tolist(), strict=True)]
+        ends = (self._table.walkers["run_end"][rows] * self.block_size).tolist()
+        tokens = self._table.flat[rows, : max(ends, default=0)]
+        return [line[:end] for line, end in zip(tokens, ends, strict=True)]
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.
@@ -184,17 +196,9 @@ class Walkers:
         self._table.walkers["forwards"][row] += 1
         self._table.walkers["reason"][row] = REASONS.index("error")
 
-    def reply(self, row: int) -> list[int]:
-        """Tokens of the reply, an end token included, never a mask; empty after an error."""
-        return self._replies.tokens(row)
-
-    def text(self, row: int) -> str:
-        """Text of the reply: without its end token, and cut before a stop string. Needs `detokenize`."""
-        return self._replies.text(row)
-
-    def trace(self, row: int) -> Trace:
-        """Accounting of a finished walker."""
-        return self._replies.trace(row, self._records.get(row, []))
+    def said(self, row: int) -> Said:
+        """Reply and accounting of a finished walker."""
+        return self._replies.said(row, self._records.get(row, []))
 
     def release(self, row: int) -> None:
         """Forget a walker; its row may be used again."""

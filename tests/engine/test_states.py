@@ -99,6 +99,7 @@ def test_a_state_answered_by_others_in_an_earlier_step_asks_nothing_although_the
     for step in (2, 3):
         ask(here, 1, 2, 3, 4, step, MASK, step=step)
     assert here.ask(late, 3) is None
+    here.recall(late)
     assert late.answer.tokens.tolist() == [3]
 
 
