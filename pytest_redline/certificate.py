@@ -103,7 +103,8 @@ def certify(
     sharing
         Forwards of a source that serves configurations together.
     reuse
-        What earlier statements on these prompts mean for this one; None for the first.
+        What earlier statements on these prompts mean for this one; None for a first one that was made before the
+        outcomes.
     replicate
         The second run of the reference, where the grid declares one.
     intervals

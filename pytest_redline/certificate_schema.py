@@ -196,7 +196,8 @@ class Provenance(Closed):
 class Reuse(Closed):
     """What earlier statements on these prompts mean for this one.
 
-    Left out where there are none, unless delta is shared out over statements or a weight is declared.
+    Left out for a first statement that was made before any outcome, unless delta is shared out over statements or a
+    weight is declared.
 
     ``number`` says which statement it is. ``counted`` counts the configurations whose outcomes on these prompts are
     known, those of this grid included: Holm's m. ``together`` is the sum of delta over the statements up to this one,

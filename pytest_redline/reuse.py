@@ -51,9 +51,10 @@ class Standing(NamedTuple):
     known: bool
 
     def section(self, statement: Statement) -> Reuse | None:
-        """What the certificate says of it; None for a first statement, which stands for itself."""
-        first = self.line.reuse.number == 1 and self.line.reuse.counted == len(statement.configurations)
-        return None if first and not statement.spending and not statement.weight else self.line.reuse
+        """What the certificate says of it; None for a first one before the outcomes, which stands for itself."""
+        reuse = self.line.reuse
+        alone = reuse.number == 1 and reuse.counted == len(statement.configurations) and reuse.before
+        return None if alone and not statement.spending and not statement.weight else reuse
 
 
 def standing(

@@ -133,12 +133,19 @@ def promise(statement: Statement, reuse: Reuse | None = None) -> str:
     others = "".join(f", nor {risk.name} risk above {risk.alpha!r} ({risk.words})" for risk in risks)
     share = _percent(delta_of(statement, reuse.number if reuse else 1))
     often = f"in at least {share} % of such draws (of prompts and decoding randomness) no"
-    made = "fixed before the outcomes" if reuse is None or reuse.before else "made when outcomes were known"
     start = f"{draw.start}, then {often}" if draw.random else f"{draw.start}: on this run no"
     return (
         f"{start} configuration marked certified has {what} above {budget} {draw.where}{others}, for statement "
-        f"{statement.hash[:12]} {made}.{draw.note}{_together(reuse)}"
+        f"{statement.hash[:12]} {_made(reuse)}.{draw.note}{_together(reuse)}"
     )
+
+
+def _made(reuse: Reuse | None) -> str:
+    """When the statement was made; outcomes that were there may have had a part in it, which nothing can check."""
+    if reuse is None or reuse.before:
+        return "fixed before the outcomes"
+    known = "made when outcomes were known"
+    return f"{known}; it holds if nothing in it was chosen by them" if reuse.number == 1 else known
 
 
 def _together(reuse: Reuse | None) -> str:

@@ -16,6 +16,7 @@ from pytest_redline.prompts import read_calibration_prompts, read_prompts
 from pytest_redline.reuse import Run, Standing, file_of, known_ledger, standing
 from pytest_redline.slices import sliced
 from pytest_redline.sources.checkpoints import checkpoint_hashes
+from pytest_redline.sources.recorded import mentions
 from pytest_redline.statement import sha256_of, state
 from pytest_redline.statement_schema import Statement
 from pytest_redline.store import Store
@@ -104,5 +105,5 @@ def _recorded(
     )
     asked, _ = thinned(unknown(grid.labels, ids or (), groups, clusters), grid.clusters)
     files = [source.file, *(each.log for each in grid.configurations)]
-    unseen = not any(file is not None and file.exists() for file in files)
-    return asked.prompts, state(grid, asked), unseen
+    seen = any(mentions(file, source.columns, asked.prompts) for file in files if file is not None and file.exists())
+    return asked.prompts, state(grid, asked), not seen

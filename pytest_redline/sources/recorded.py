@@ -17,8 +17,8 @@ from pytest_redline.grid import Columns, RecordedSource
 from pytest_redline.outcomes import Outcomes, PromptList, quoted
 from pytest_redline.paths import display
 from pytest_redline.sources.reader import PLACE, Reader
-from pytest_redline.sources.table import FileBytes, read_bytes
-from pytest_redline.sources.values import loosely
+from pytest_redline.sources.table import Faults, FileBytes, read_bytes, read_rows
+from pytest_redline.sources.values import as_id, lookup, loosely
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,19 @@ def load_recorded(
     outcomes = align(labels, records, prompts, source.columns.correct.repeats)
     twins = _twins(prompts.file if prompts else hashes[0][0], outcomes.prompts)
     return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins), _texts(records, prompts, outcomes.prompts))
+
+
+def mentions(file: Path, columns: Columns, prompts: Sequence[str]) -> bool:
+    """Does a recording hold a row of any of these prompts; of one that cannot be read it is taken to."""
+    wanted, faults = set(prompts), Faults()
+    try:
+        for _, row in read_rows(display(file), read_bytes(file).data, faults):
+            parts = [as_id(lookup(row, path)) for path in columns.prompt]
+            if None in parts or "/".join(part or "" for part in parts) in wanted:
+                return True
+    except OutcomesError:
+        return True
+    return bool(faults.texts)
 
 
 def _files(source: RecordedSource, labels: Sequence[str], logs: Mapping[str, Path]) -> list[tuple[str | None, Path]]:

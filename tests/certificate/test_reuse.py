@@ -107,6 +107,13 @@ def test_verify_computes_with_what_counts(tmp_path):
             verify(write(tmp_path / "forged.json", forged))
     with pytest.raises(CertificateError, match=r"level: says|promise: says"):
         verify(write(tmp_path / "forged.json", certificate.model_copy(update={"reuse": None})))
+    first = certify(make_grid(LABELS), OUTCOMES, reuse=Reuse(number=1, counted=3, together=0.1, before=False))
+    assert verify(write(tmp_path / "first.json", first)).promise.endswith(
+        "it holds if nothing in it was chosen by them."
+    )
+    for update in (None, first.reuse.model_copy(update={"before": True})):
+        with pytest.raises(CertificateError, match="promise: says"):
+            verify(write(tmp_path / "forged.json", first.model_copy(update={"reuse": update})))
     data = json.loads(path.read_text())
     data["reuse"]["number"] = 0
     path.write_text(json.dumps(data))
@@ -151,7 +158,7 @@ def test_a_prompt_in_common_is_enough():
 def test_the_shipped_recording_is_in_its_ledger():
     ledger = read_ledger(GRIDS / "redline.statements.jsonl")
     certificate = certificate_of(load_grid(GRIDS / "llada2_math.redline.yaml"))
-    assert certificate.reuse is None
+    assert certificate.reuse == Reuse(number=1, counted=7, together=0.1, before=False)
     assert certificate.statement.hash in {each.statement for each in ledger.statements}
     assert {each.grid: each.reuse.number for each in ledger.statements} == {"arithmetic": 1, "llada2-math": 1}
 

@@ -45,16 +45,20 @@ def cut(gate: Gate, *labels: str) -> None:
     )
 
 
-def test_a_first_statement_is_recorded_and_its_certificate_says_nothing_of_it(gate: Gate) -> None:
+def test_a_first_statement_is_recorded_and_its_certificate_says_that_outcomes_were_known(gate: Gate) -> None:
     gate.write(serving="safe")
     result = gate.run("--redline-report=out")
     assert result.ret == 0
     assert f"Statement 1 on its prompts is new: commit {NAME}" in result.outlines
-    assert "reuse" not in certificate(gate)
+    known = "made when outcomes were known; it holds if nothing in it was chosen by them."
+    assert certificate(gate)["promise"].endswith(f"for statement {certificate(gate)['statement']['hash'][:12]} {known}")
+    assert known in " ".join(text_of(result).split())
+    assert gate.command("verify", "out/g.certificate.json").ret == 0
     assert len(lines(gate)) == 2
     (line,) = statements(gate)
     assert line["statement"] == certificate(gate)["statement"]["hash"]
     assert line["reuse"] == {"number": 1, "counted": 3, "together": 0.1, "before": False, "pool": None}
+    assert line["reuse"] == certificate(gate)["reuse"]
     before = (gate.path / NAME).read_bytes(), (gate.path / "out" / "g.certificate.json").read_bytes()
     again = gate.run("--redline-report=out")
     assert again.ret == 0
@@ -122,7 +126,7 @@ def test_other_prompts_are_another_matter(gate: Gate) -> None:
     gate.run()
     gate.edit("runs.csv", lambda text: text.replace(",q", ",r"))
     gate.run("--redline-report=out")
-    assert "reuse" not in certificate(gate)
+    assert certificate(gate)["reuse"]["number"] == 1
     assert [line["reuse"]["number"] for line in statements(gate)] == [1, 1]
 
 
@@ -130,8 +134,7 @@ def test_grids_of_one_session_are_said_to_hold_together(gate: Gate) -> None:
     gate.write(serving="safe")
     gate.write(serving="safe", file="h.redline.yaml", recording="others.csv", alpha=0.15)
     result = gate.run("--redline-report=out")
-    assert "reuse" not in certificate(gate, "g")
-    assert "reuse" not in certificate(gate, "h")
+    assert certificate(gate, "g")["reuse"]["number"] == certificate(gate, "h")["reuse"]["number"] == 1
     said = "redline: g, h judge the same prompts: together they hold at delta 0.2"
     assert said in result.outlines
     written = (gate.path / NAME).read_bytes()
@@ -294,10 +297,24 @@ def test_a_statement_may_come_before_its_recording(gate: Gate) -> None:
         }
     )
     assert "reuse" not in certificate(gate)
+    assert certificate(gate)["promise"].endswith("fixed before the outcomes.")
+    assert gate.command("verify", "out/g.certificate.json").ret == 0
     assert "made when outcomes on them were known" in text_of(gate.command("state", "g.redline.yaml", "--alpha=0.2"))
     gate.run("--redline-alpha=0.2", "--redline-report=out")
     assert certificate(gate)["reuse"]["number"] == 2
     assert certificate(gate)["reuse"]["before"] is False
+
+
+def test_a_recording_of_other_prompts_is_no_outcome_on_these(gate: Gate) -> None:
+    gate.write(serving="safe", prompts={"file": "prompts.jsonl"})
+    recording = gate.path / "runs.csv"
+    for ids, said in (("r", "before any outcome on them"), ("s", "before any outcome on them")):
+        (gate.path / "prompts.jsonl").write_text("".join(f'{{"id": "{ids}{i}"}}\n' for i in range(60)))
+        assert said in text_of(gate.command("state", "g.redline.yaml"))
+    for ids, content in (("t", recording.read_text() + "ref,t59,1,100,50\n"), ("u", "config,prompt\nref\n"), ("v", "")):
+        recording.write_text(content)
+        (gate.path / "prompts.jsonl").write_text("".join(f'{{"id": "{ids}{i}"}}\n' for i in range(60)))
+        assert "made when outcomes on them were known" in text_of(gate.command("state", "g.redline.yaml")), ids
 
 
 def test_state_says_what_it_lacks(gate: Gate) -> None:

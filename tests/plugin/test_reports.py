@@ -140,7 +140,8 @@ def test_the_promise_is_made_in_one_sentence(gate: Gate) -> None:
     assert (
         "Promise: If these 1,200 prompts are an independent random draw from support tickets of May, then in at least "
         "90 % of such draws (of prompts and decoding randomness) no configuration marked certified has joint risk "
-        f"above 0.1 there, for statement {statement[:12]} fixed before the outcomes."
+        f"above 0.1 there, for statement {statement[:12]} made when outcomes were known; it holds if nothing in it was "
+        "chosen by them."
     ) in sentences(result)
 
 
@@ -232,7 +233,7 @@ def test_the_certificate_has_the_keys_of_its_format_and_no_others(gate: Gate) ->
     assert set(made) == {
         "redline_certificate", "name", "statement", "alpha", "delta", "n", "m", "reference", "serving", "deployed",
         "promise", "cost", "configurations", "groups", "frontier", "bootstrap", "warnings", "provenance", "outcomes",
-        "digest",
+        "reuse", "digest",
     }  # fmt: skip
     row = made["configurations"][2]
     assert {key: row[key] for key in ("label", "k", "n", "gained", "certified", "verdict", "required")} == {

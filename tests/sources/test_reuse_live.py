@@ -101,7 +101,9 @@ def test_what_a_partial_run_served_is_known_and_no_statement(folder: Path) -> No
     judge(folder, Run(partial=True), configurations=cut("slow", "other"))
     run = Run()
     full = judge(folder, run, configurations=MORE)
-    assert full.reuse is None
+    assert full.reuse is not None
+    assert (full.reuse.number, full.reuse.before) == (1, False)
+    assert "made when outcomes were known; it holds if" in full.promise
     assert record(folder, full, run)["before"] is False
 
 
