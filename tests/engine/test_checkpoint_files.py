@@ -177,6 +177,36 @@ def test_a_file_that_holds_no_tensors_is_refused(directory, content, problem):
     assert fault.startswith(f"{path}: {problem}")
 
 
+@pytest.mark.parametrize("weights", [None, "int8"])
+@pytest.mark.parametrize("type_", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_weight_that_is_not_finite_is_refused_with_its_file_and_tensor(directory, bad, type_, weights):
+    def spoil(tensors):
+        tensors.update({key: tensor.to(type_) for key, tensor in tensors.items()})
+        tensors[spoilt].flatten()[-1] = bad
+
+    spoilt = sorted(load_file(directory / "model.safetensors"))[-2]
+    change_tensors(directory, spoil)
+    shard(directory)
+    (fault,) = faults_of(directory, weights=weights)
+    (file,) = [each for each in SHARDS if spoilt in load_file(directory / each)]
+    assert fault.startswith(f"{directory / file}: tensor {spoilt} holds NaN or infinite weights; download the file")
+    describe(ModelSpec(str(directory), device="cpu", block_size=4, mask_id=MASK))  # which reads no weight
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+def test_large_weights_are_loaded_where_their_type_holds_them(directory):
+    """A sum of these overflows; each of them does not, until it is rounded to a shorter type."""
+
+    def enlarge(tensors):
+        tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], torch.finfo(torch.float32).max)
+
+    change_tensors(directory, enlarge)
+    load(ModelSpec(str(directory), device="cpu", block_size=4, mask_id=MASK))
+    (fault,) = faults_of(directory, dtype="bfloat16")
+    assert "tensor model.norm.weight holds numbers that bfloat16 cannot hold; choose another dtype" in fault
+
+
 @pytest.mark.parametrize("family", ["sdar"])
 def test_quantised_tensors_are_refused(directory):
     def spoil(tensors):

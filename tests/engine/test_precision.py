@@ -14,13 +14,15 @@ pytest.importorskip("safetensors")
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models.base import Query  # noqa: E402
-from redline_engine.models.checkpoint import CheckpointError, load, weight_shares  # noqa: E402
+from redline_engine.models.checkpoint import load, weight_shares  # noqa: E402
 from redline_engine.precision import (  # noqa: E402
     GROUP,
     Bfloat16Linear,
     Int4Linear,
     Int8Linear,
     KeptLinear,
+    WeightsError,
+    keep_layer,
     pack_pairs,
     shares,
     unpack_pairs,
@@ -174,16 +176,11 @@ def test_shares_of_bfloat16_arithmetic_show_the_scales(checkpoint):
 
 
 @pytest.mark.parametrize("weights", COARSE)
-def test_weights_that_are_not_finite_are_refused(checkpoint, tmp_path, weights):
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(checkpoint[1] / "model.safetensors")
-    tensors["model.layers.1.mlp.down_proj.weight"][0, 0] = torch.inf
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_bytes((checkpoint[1] / "config.json").read_bytes())
-    loaded(tmp_path)
-    with pytest.raises(CheckpointError, match=rf"layers\.1\.down: weights are not finite.*kept as {weights}"):
-        loaded(tmp_path, weights=weights)
+def test_weights_that_are_not_finite_are_refused(weights):
+    network = torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False))
+    network[0].weight.data[0, 0] = torch.inf
+    with pytest.raises(WeightsError, match=f"0: weights are not finite, so they cannot be kept as {weights}"):
+        keep_layer(network, "0", weights)
 
 
 def test_weights_wider_than_the_arithmetic_are_refused():

@@ -98,8 +98,8 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     Raises
     ------
     CheckpointError
-        As `describe` and `survey`; or if it would not fit into the memory that is free, its weights cannot be kept
-        in the precision asked for, or CUDA graphs are asked for that device or model have none of.
+        As `describe` and `survey`; or if it would not fit into the memory that is free, a weight is NaN or infinite or
+        cannot be kept in the precision asked for, or CUDA graphs are asked for that device or model have none of.
     """
     checkpoint = describe(spec)
     files, weights, layouts = survey(checkpoint)

@@ -117,7 +117,13 @@ class TensorFiles:
 
     @contextmanager
     def reader(self, device: str) -> Iterator[Callable[[torch.dtype, str], Tensor]]:
-        """Keep the files open to read tensors to a device, by type and name."""
+        """Keep the files open to read tensors to a device, by type and name.
+
+        Raises
+        ------
+        CheckpointError
+            A tensor that is read holds a number that is not finite, or that the type cannot hold.
+        """
         with ExitStack() as stack:
             files = {
                 file: stack.enter_context(safe_open(file, framework="pt", device=device))
@@ -125,12 +131,26 @@ class TensorFiles:
             }
 
             def read(dtype: torch.dtype, key: str) -> Tensor:
-                tensor: Tensor = files[self.tensors[key].file].get_tensor(key)
+                file = self.tensors[key].file
+                tensor: Tensor = files[file].get_tensor(key)
                 # A copy in any case: on the CPU the tensor is a view of the file, which may change, and lies at an
                 # address by which kernels sum in another order.
-                return tensor.to(dtype, copy=device == "cpu")
+                taken = tensor.to(dtype, copy=device == "cpu")
+                if not _is_finite(taken):
+                    fault = (
+                        f"numbers that {str(dtype).removeprefix('torch.')} cannot hold; choose another dtype"
+                        if _is_finite(tensor)
+                        else "NaN or infinite weights; download the file again, or take a checkpoint that is whole"
+                    )
+                    raise CheckpointError(f"{file}: tensor {key} holds {fault}")
+                return taken
 
             yield read
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Is every number finite; the extremes show NaN too, overflow in no type and take one pass without a copy."""
+    return tensor.numel() == 0 or all(math.isfinite(end.item()) for end in torch.aminmax(tensor))
 
 
 def _headers(path: Path) -> dict[str, Stored]:
