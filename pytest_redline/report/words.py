@@ -282,12 +282,20 @@ def shared_costs(certificate: Certificate) -> str:
 def changed_knobs(certificate: Certificate, row: ConfigurationResult) -> list[str]:
     """Key-by-key difference of a configuration from the reference, one text per knob.
 
-    The served configuration's knobs are named with their key in the serving file.
+    The served configuration's knobs are named with their key in the serving file. A knob that one of the two leaves
+    unset is not one that is set to null.
     """
     keys = certificate.provenance.serving_keys if row.label == certificate.serving else {}
+    knobs = {each.label: each.knobs for each in certificate.statement.configurations}
+
+    def value(label: str, knob: str) -> str:
+        if knob not in knobs[label]:
+            return "unset"
+        return "null" if knobs[label][knob] is None else str(knobs[label][knob])
+
     return [
         f"{change.knob}{f' ({keys[change.knob]})' if keys.get(change.knob, change.knob) != change.knob else ''}: "
-        f"{change.reference} -> {change.configuration}"
+        f"{value(certificate.reference, change.knob)} -> {value(row.label, change.knob)}"
         for change in row.changes
     ]
 

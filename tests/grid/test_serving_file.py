@@ -222,8 +222,9 @@ def test_declared_values_that_may_be_deployed_are_named_once(match):
 
 
 def test_knob_that_a_configuration_does_not_set_never_equals_a_null_in_the_file(match):
-    label, _ = match("key: null\n", {"x": "key"}, one={"y": 1}, two={"x": 5})
+    label, (problem,) = match("key: null\n", {"x": "key"}, one={"y": 1}, two={"x": 5})
     assert label is None
+    assert "nearest is one: key is null, one has none;" in problem
 
 
 @pytest.mark.parametrize(

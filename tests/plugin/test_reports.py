@@ -167,6 +167,24 @@ def test_what_the_served_file_changes_is_shown_key_by_key(gate: Gate) -> None:
     assert "Served differs from the reference in threshold (dllm.accept): 0.9 -> 0.89" in summary_of(gate.run())
 
 
+@pytest.mark.parametrize("reads", ["ref", "safe"])
+def test_a_knob_that_one_side_leaves_unset_is_called_so_and_null_is_a_value(gate: Gate, reads: str) -> None:
+    more = {"edits": 0.9, "cache": None}
+    knobs: dict[str, dict[str, Any]] = {"ref": {"mode": None}, "safe": {"mode": "fast"}}
+    knobs[reads] |= more
+    gate.write({"ref": (), "safe": ()}, serving="safe", configurations=knobs)
+    console = sentences(gate.run("--redline-report=out"))
+    markdown = (gate.path / "out" / "g.md").read_text()
+    changes = {"mode": "null -> fast", "edits": "unset -> 0.9", "cache": "unset -> null"}
+    if reads == "ref":
+        changes |= {"edits": "0.9 -> unset", "cache": "null -> unset"}
+    for knob, change in changes.items():
+        assert f"Served differs from the reference in {knob}: {change}" in console
+        assert f"- `{knob}: {change}`" in markdown
+    assert "None" not in console + markdown
+    assert gate.command("verify", "out/g.certificate.json").ret == 0
+
+
 def test_groups_of_the_served_configuration_are_shown(gate: Gate) -> None:
     gate.write({"ref": (), "safe": range(2)}, n=120, groups={"by": "kind", "alpha": {"hard": 0.15}})
     header, *rows = (gate.path / "runs.csv").read_text().splitlines()
