@@ -96,6 +96,25 @@ def test_what_is_wrong_is_one_line_and_exit_status_1(
     assert out == ""
 
 
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_without_a_tokenizer_the_gate_cannot_serve_whatever_the_mask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    write_chat_checkpoint(tmp_path / "Tiny-SDAR-b4", "sdar")
+    said = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--mask-id", "39", *arguments]
+    assert main(said) == 0
+    capsys.readouterr()
+    (tmp_path / "Tiny-SDAR-b4" / "tokenizer.json").unlink()
+    assert main(said) == 1
+    out, error = capsys.readouterr()
+    missing = "Tiny-SDAR-b4/tokenizer.json: no such file, so the gate cannot read prompts or replies; copy it here"
+    assert error.splitlines() == [missing]
+    if arguments:
+        assert json.loads(out)["tokenizer"] is False
+    else:
+        assert "NO tokenizer.json: prompts cannot be read" in out
+
+
 def test_what_does_not_fit_is_said_and_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pytest_redline.commands import Commands
 from pytest_redline.errors import OutcomesError, RedlineError
 from pytest_redline.grading import GRADERS
+from pytest_redline.paths import display
 
 
 def add(commands: Commands) -> None:
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
         help="say what would be loaded from a checkpoint, and what memory it needs",
         description="Say what the engine would load from a directory in the Hugging Face layout: network, block size, "
         "mask, end tokens, template, memory and knobs. Reads JSON and the headers of safetensors, no weight and no "
-        "code. Fails when the directory cannot be loaded or would not fit.",
+        "code. Fails when the directory cannot be loaded, would not fit, or has no tokenizer to read prompts with.",
     )
     inspect.add_argument("checkpoint", metavar="PATH", help="a directory, or bundled:NAME")
     inspect.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of arithmetic")
@@ -73,7 +74,10 @@ def _inspect(options: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((80, 24)).columns, 100)
         print(render(found, width, color=sys.stdout.isatty()), end="")
-    return int(not found["memory"]["fits"])
+    if not found["tokenizer"]:
+        path = display(Path(found["checkpoint"]) / "tokenizer.json")
+        print(f"{path}: no such file, so the gate cannot read prompts or replies; copy it here", file=sys.stderr)
+    return int(not (found["memory"]["fits"] and found["tokenizer"]))
 
 
 def _knobs(written: list[str]) -> dict[str, Any]:

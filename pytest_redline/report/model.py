@@ -58,7 +58,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("mask", _sourced(found["mask"])),
         ("ends", _sourced(found["ends"])),
         ("template", f"{found['template']} ({_CHAT[found['chat_template']]})"),
-        ("tokenizer", "tokenizer.json" if found["tokenizer"] else "no tokenizer.json: prompts cannot be read"),
+        ("tokenizer", "tokenizer.json" if found["tokenizer"] else "NO tokenizer.json: prompts cannot be read"),
         ("", ""),
         (
             "memory",
