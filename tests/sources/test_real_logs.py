@@ -255,3 +255,16 @@ def test_the_trimmed_logs_are_those_of_the_whole_ones() -> None:
         assert [(row["task_id"], row["passed"]) for row in whole] == [
             tuple(json.loads(row).values()) for row in trimmed
         ]
+    whole = map(json.loads, (WHOLE / WHOLE_LOGS["gpt3_verifier_gsm8k"].file).read_text().splitlines())
+    trimmed = gzip.decompress((TRIMMED / "gpt3_verifier_gsm8k.jsonl.gz").read_bytes()).splitlines()
+    assert [json.loads(row) for row in trimmed] == [
+        {
+            "line": line,
+            "steps": row["ground_truth"].count("\n"),
+            **{
+                label: {"is_correct": row[label]["is_correct"], "length": len(row[label]["solution"])}
+                for label in VERIFIER_LABELS
+            },
+        }
+        for line, row in enumerate(whole)
+    ]
