@@ -101,8 +101,8 @@ def ask(grid: Grid, live: Live) -> Answer:
                 passed=passed,
             )
             append(ledger, [described], [line])
-            if store is not None:
-                store.ask(asked.texts)
+        if store is not None:
+            store.ask(asked.texts)
     said = (
         f"{grid.name}: blind gate {bits + 1:,} on its prompts: alpha {grid.alpha:g}, delta {grid.delta:g} * 2^-{bits}, "
         f"n {len(outcomes.prompts):,}, m {grid.m}",

@@ -13,8 +13,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from pytest_redline.statement import canonical
 NAME = "redline.statements.jsonl"
 _MEMBER = 5  # bytes of a prompt's hash: by chance, one of a million million pairs is taken for the same
 _CHECK = 8  # letters of a line's own hash
+_SETTLED = 60.0  # seconds after which a file that is not in place was left behind
 _REMEDY = "restore the file from version control"
 _CONFLICT = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 
@@ -216,13 +218,40 @@ def append(ledger: Ledger, prompts: Iterable[PromptsLine], statements: Iterable[
     return True
 
 
-def locked(path: Path) -> AbstractContextManager[object]:
-    """One process of this machine at a time; the lock is no file of the repository."""
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process of this machine at a time; the lock is no file of the repository.
+
+    What a writer left that was killed is taken over first.
+    """
     from filelock import FileLock
 
     name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
     user = os.getuid() if hasattr(os, "getuid") else ""
-    return FileLock(Path(tempfile.gettempdir()) / f"redline-{user}-{name}.lock")
+    with FileLock(Path(tempfile.gettempdir()) / f"redline-{user}-{name}.lock"):
+        _take_over(path)
+        yield
+
+
+def _take_over(path: Path) -> None:
+    """Add the lines of files that `append` had written and not put in place: what stands in them may have been read."""
+    place = path.resolve()
+    for left in sorted(place.parent.glob(f".{place.name}.????????")):
+        try:
+            lines = left.read_bytes().decode("utf-8").splitlines(keepends=True)
+            whole = [line.removesuffix("\n") for line in lines if line.endswith("\n")]
+            ledger = read_ledger(path)
+            ledger.with_lines(whole, left)
+            found = [_line(line) for line in whole]
+            append(
+                ledger,
+                [each for each in found if isinstance(each, PromptsLine)],
+                [each for each in found if isinstance(each, StatementLine)],
+            )
+            if time.time() - left.stat().st_mtime > _SETTLED:  # else another machine may be about to put it in place
+                left.unlink()
+        except (OSError, ValueError, LedgerError):
+            continue
 
 
 def prompts_line(ids: Sequence[str], drawn_by: str | None = None) -> PromptsLine:

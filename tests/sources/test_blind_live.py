@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
-from live_gate import write_live
+from live_gate import run, write_live
 
 from pytest_redline.blind import ask
 from pytest_redline.errors import LedgerError, OutcomesError
@@ -62,3 +65,71 @@ def test_why_serving_failed_is_shown_before_it_began_only(grid: Grid, monkeypatc
     grid.path.write_text(yaml.safe_dump(source, sort_keys=False))
     with pytest.raises(OutcomesError, match="nowhere"):
         ask(load_grid(grid.path), live(grid))
+
+
+def killed(folder: Path, patch: str) -> str:
+    """Run a gate that kills itself where the patch says; returns what it printed."""
+    conftest = folder / "conftest.py"
+    conftest.write_text(
+        "import os, signal\nimport pytest_redline.blind as blind\n"
+        f"def die(*_):\n    os.kill(os.getpid(), signal.SIGKILL)\n{patch}\n"
+    )
+    result = run(folder, "--redline-blind", "-v", "-s")
+    conftest.unlink()
+    assert result.returncode == -signal.SIGKILL
+    return result.stdout + result.stderr
+
+
+def rows_in(store: Path) -> int:
+    with closing(sqlite3.connect(store)) as connection:
+        return int(connection.execute("SELECT count(*) FROM generations").fetchone()[0])
+
+
+def bits(folder: Path) -> list[dict[str, object]]:
+    lines = map(json.loads, (folder / NAME).read_text().splitlines())
+    return [{name: line[name] for name in ("passed", "delta", "outcomes")} for line in lines if "statement" in line]
+
+
+def test_a_gate_that_is_killed_while_it_serves_tells_nothing_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    left, whole = tmp_path / "left", tmp_path / "whole"
+    for folder in (left, whole):
+        write_live(folder, n=40, serving="fast")
+    store = left / ".redline" / "store.sqlite"
+    shown = killed(
+        left,
+        "write = blind.Store.write\n"
+        "def some(store, generations):\n"
+        "    write(store, generations[:10])\n"
+        "    if generations:\n"
+        "        die()\n"
+        "blind.Store.write = some",
+    )
+    assert 0 < rows_in(store) < 80, "killed in the middle"
+    assert not (left / NAME).exists()
+    for told in ("PASSED", "FAILED", "fast", "slow", "prompts", "%]"):
+        assert told not in shown, told
+    again = run(left, "--redline-blind")
+    assert "live: blind gate 1 on its prompts" in again.stdout
+    assert rows_in(store) == 80
+    expected = ask(load_grid(whole / "g.redline.yaml"), Live(whole / "store.sqlite"))
+    assert again.returncode == int(not expected.passed)
+    assert ask(load_grid(left / "g.redline.yaml"), Live(store)).passed is expected.passed
+    assert bits(left) == bits(whole)
+    assert [bit["passed"] for bit in bits(left)] == [expected.passed]
+
+
+def test_a_gate_that_is_killed_once_its_bit_is_recorded_lets_the_store_know_when_it_is_run_again(
+    tmp_path: Path,
+) -> None:
+    grid = load_grid(write_live(tmp_path, serving="fast"))
+    shown = killed(tmp_path, "blind.Store.ask = die")
+    assert "PASSED" not in shown
+    assert "FAILED" not in shown
+    recorded = (tmp_path / NAME).read_bytes()
+    kept = Live(tmp_path / ".redline" / "store.sqlite")
+    answer = ask(grid, kept)
+    assert (tmp_path / NAME).read_bytes() == recorded
+    assert [bit["passed"] for bit in bits(tmp_path)] == [answer.passed]
+    (tmp_path / NAME).unlink()
+    with pytest.raises(LedgerError, match="shows that some of these prompts were judged before"):
+        ask(grid, kept)
