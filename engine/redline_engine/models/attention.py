@@ -41,7 +41,8 @@ class RmsNorm(nn.RMSNorm):
 
 def scaled(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
     """``x gain / hypot(|x|, floor)`` over the last dimension, float32."""
-    return x * (gain / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), floor))
+    length = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), floor)
+    return (x * length.reciprocal_()).mul_(gain)  # gain / length would be as large as x, and slow to broadcast
 
 
 class Rotary:

@@ -115,8 +115,8 @@ class Network(nn.Module):
             mixed = layer.attention(layer.attention_norm(x), turns, packed, cache[number])
             if number == last:
                 mixed, x = mixed.index_select(0, packed.asked), x.index_select(0, packed.asked)
-            x = x + layer.attention.out(mixed)
-            x = x + layer.mlp(x)
+            x += layer.attention.out(mixed)
+            x += layer.mlp(x)
         rows: Tensor = self.norm(x)
         return rows
 
