@@ -4,7 +4,7 @@ The same prompts are decoded with grids of growing size, all configurations of a
 of its own. Printed as a table, and drawn on request:
 
 - *charged*: forwards that the configurations would need alone, each as its own request (`Trace.forwards`);
-- *run*: forwards that the engine ran, and *asked*, those among them in which the model had something to decide;
+- *run*: forwards that the engine ran, and *asked*, the queries that it put to the model for them;
 - *distinct*: states that differ, the floor of what can be run, counted apart from the engine: every configuration's
   trace is replayed and what its forwards saw is hashed;
 - wall and processor time of decoding, and the most memory that the process had.
