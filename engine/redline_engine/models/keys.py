@@ -3,9 +3,9 @@
 Each weight of the network is joined from *pieces*: query, key and value rows are stacked, gate and up rows are, and all
 experts are. Checkpoints differ in what they joined already, so a weight has several *layouts*, tried in order.
 
-A head of LLaDA2 is rotated in its first part only. The network rotates whole heads, first half against second, so its
-query and key rows are put in another order: the rotated pairs first in each half, then the others, whose frequency is
-0. Scores do not change, as queries and keys change alike.
+Checkpoints rotate dimension d of a head's rotated part with dimension d of its second half; LLaDA2 does not rotate the
+whole head. The network rotates neighbours, and whole heads, so query and key rows are put in another order: the rotated
+pairs, then the other dimensions, whose frequency is 0. Scores do not change, as queries and keys change alike.
 """
 
 from __future__ import annotations
@@ -111,10 +111,7 @@ def _attention(here: str, there: str, shape: NetworkShape, llada2: bool) -> dict
     q_norm, k_norm, out = ("query_layernorm", "key_layernorm", "dense") if llada2 else ("q_norm", "k_norm", "o_proj")
     order = _order(shape)
     rotated = rows["q"] + rows["k"]
-    turned = order and (
-        *(head + each for head in range(0, rotated, size) for each in order),
-        *range(rotated, fused[0]),
-    )
+    turned = (*(head + each for head in range(0, rotated, size) for each in order), *range(rotated, fused[0]))
     return {
         f"{here}.qkv.weight": Weight(fused, (split_layout, fused_layout), turned),
         f"{here}.q_norm.weight": _one(f"{there}.{q_norm}.weight", (size,))._replace(order=order),
@@ -123,14 +120,12 @@ def _attention(here: str, there: str, shape: NetworkShape, llada2: bool) -> dict
     }
 
 
-def _order(shape: NetworkShape) -> tuple[int, ...] | None:
-    """Dimensions of a head in the network's order; None where it is the checkpoint's."""
-    size, half = shape.head_dim, shape.rotary_dim // 2
-    if shape.rotary_dim == size:
-        return None
-    rest = range(shape.rotary_dim, size)
-    middle = len(rest) // 2
-    return (*range(half), *rest[:middle], *range(half, shape.rotary_dim), *rest[middle:])
+def _order(shape: NetworkShape) -> tuple[int, ...]:
+    """Dimensions of a head in the network's order."""
+    rotated = shape.rotary_dim or shape.head_dim
+    half = rotated // 2
+    pairs = (each for dimension in range(half) for each in (dimension, dimension + half))
+    return (*pairs, *range(rotated, shape.head_dim))
 
 
 def _mlp(here: str, there: str, hidden: int, wide: int, prefix: str = "") -> dict[str, Weight]:
