@@ -67,7 +67,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("  weights", f"{_size(memory['weights'])} (and {_size(memory['loading'])} while loading)"),
         ("  cache", f"{_size(memory['cache'])}: {_size(memory['position'])} a token, {_size(memory['page'])} a page"),
-        ("  states", f"{_size(memory['states'])} of answers remembered, at most"),
+        ("  states", f"{_size(memory['states'])} of states and their answers, about"),
         ("  working", f"{_size(memory['working'])} in a step, about"),
         ("  total", _total(memory)),
         ("", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,17 @@ pytest.importorskip("transformers")
 from family_oracles import write_family  # noqa: E402
 from qwen3_oracle import MASK  # noqa: E402
 
-from redline_engine.config import ModelSpec  # noqa: E402
+from redline_engine import states  # noqa: E402
+from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
+from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models import memory  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, describe, load  # noqa: E402
 from redline_engine.models.families import read_family  # noqa: E402
 from redline_engine.models.keys import weights_of  # noqa: E402
 from redline_engine.models.memory import Load, plan  # noqa: E402
 from redline_engine.models.reading import TensorFiles  # noqa: E402
+from redline_engine.models.scripted import HashModel  # noqa: E402
+from redline_engine.request import Prompt  # noqa: E402
 
 SDAR_8B = {
     "model_type": "sdar",
@@ -150,6 +155,42 @@ def test_a_smaller_batch_is_what_helps_where_the_weights_fit(directory, monkeypa
     load(spec, Load(240, 200, 200, 4))
     monkeypatch.setattr(memory, "free_memory", lambda device: None)
     load(spec, large)
+
+
+def test_pages_are_there_from_the_load_on(directory):
+    use = Load(4, 9, 22, 4, buffer_size=2)
+    model = load(spec_of(directory), use)
+    kept = model._caches[4].kept
+    prompts = [Prompt(str(length), list(range(1, length + 1))) for length in (1, 3, 8, 9)]
+    Engine(model, 4).generate(prompts, [DecodeKnobs(buffer_size=2, max_new_tokens=22)])
+    assert model._caches[4].kept is kept
+
+
+@pytest.mark.parametrize("buffer_size", [1, 4])
+def test_states_take_no_more_than_is_planned(directory, buffer_size):
+    """Measured where they are made, while one configuration decodes 8 prompts."""
+    use = Load(8, 100, 96, 8, buffer_size)
+    forwards = steps = 0
+    engine = Engine(HashModel(3, end_rate=0), 8)
+    for number in range(8):
+        tokens = [(7 * number + place) % 60 for place in range(100)]
+        engine.submit(Prompt(str(number), tokens), [DecodeKnobs(buffer_size=buffer_size, max_new_tokens=96)])
+    most = 0
+    tracemalloc.start()
+    try:
+        while engine.busy:
+            engine.step()
+            steps += 1
+            if steps % 8:
+                continue
+            snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, states.__file__)])
+            taken = sum(each.size for each in snapshot.statistics("filename"))
+            if taken > most:
+                most, forwards = taken, engine.counts.forwards_run
+    finally:
+        tracemalloc.stop()
+    planned = plan(describe(spec_of(directory)).described, spec_of(directory), use).states / (8 * 97)
+    assert planned / 4 < most / forwards < planned
 
 
 def test_free_memory_is_that_of_this_machine():

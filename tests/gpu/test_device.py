@@ -36,6 +36,13 @@ PAGES = itertools.count()
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
 NEAR = 3e-4  # decisions nearer than this may go either way where sums are taken in another order
 PRECISIONS = [None, "int8", "int4"]
+MIXTURES = [
+    ExpertShape(8, 3, 16, norm_topk_prob=True, dense_layers=frozenset({1})),
+    ExpertShape(
+        8, 3, 16, norm_topk_prob=True, dense_layers=frozenset({0}), sigmoid=True, expert_bias=True,
+        n_group=4, topk_group=2, routed_scaling_factor=2.5, shared_intermediate_size=16,
+    ),
+]  # fmt: skip
 
 
 @pytest.fixture(
@@ -50,10 +57,10 @@ def device(request):
     return request.param
 
 
-def random_model(device, dtype=torch.float32, weights=None, graphs=False):
+def random_model(device, dtype=torch.float32, weights=None, graphs=False, experts=None):
     """Weights so wide that the most probable token varies; the same ones on every device."""
     generator = torch.Generator().manual_seed(11)
-    network = Network(SHAPE).requires_grad_(False)
+    network = Network(replace(SHAPE, experts=experts)).requires_grad_(False)
     for parameter in network.parameters():
         parameter.normal_(mean=float(parameter.ndim == 1), std=0.3, generator=generator)
     network.to(dtype)
@@ -93,6 +100,19 @@ def test_logits_equal_those_of_the_cpu(device, weights):
     expected = logits(random_model("cpu", weights=weights), batch)
     assert len(expected.argmax(dim=1).unique()) > 3, "a constant argmax would prove nothing"
     torch.testing.assert_close(logits(random_model(device, weights=weights), batch), expected, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("experts", MIXTURES, ids=["softmax", "sigmoid"])
+def test_logits_of_mixtures_equal_those_of_the_cpu(device, experts, graphs):
+    batch = [ask(tokens) for tokens in sequences()]
+    expected = logits(random_model("cpu", experts=experts), batch)
+    assert len(expected.argmax(dim=1).unique()) > 3, "a constant argmax would prove nothing"
+    try:
+        model = random_model(device, graphs=graphs, experts=experts)
+    except ValueError as error:
+        pytest.skip(f"on {device}: {error}")
+    torch.testing.assert_close(logits(model, batch), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_cached_logits_equal_uncached_ones(device):
@@ -146,14 +166,8 @@ def test_fixed_shapes_read_what_plain_batches_wrote_and_move_with_the_pages(devi
 
 
 def test_experts_that_are_multiplied_one_by_one_are_not_recorded(device):
-    experts = ExpertShape(8, 2, 16, norm_topk_prob=True, dense_layers=frozenset())
-    network = Network(replace(SHAPE, experts=experts)).requires_grad_(False)
-    for parameter in network.parameters():
-        parameter.zero_()
-    network.to(device)
-    keep_linears(network, "int8", network.embed.weight)
     with pytest.raises(ValueError, match="its experts are multiplied one by one on this device"):
-        NetworkModel(network, ModelInfo(SHAPE.vocab_size, MASK, (END,), B, 512), graphs=True)
+        random_model(device, weights="int8", graphs=True, experts=MIXTURES[0])
 
 
 class Watched:

@@ -123,9 +123,12 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     if checkpoint.described.tied:
         network.head.weight = network.embed.weight
     try:
-        return NetworkModel(network, checkpoint.facts.info, graphs=spec.cuda_graphs)
+        model = NetworkModel(network, checkpoint.facts.info, graphs=spec.cuda_graphs)
     except ValueError as error:
         raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {error}") from error
+    if use is not None:
+        model.reserve(use.block_size, use.pages)
+    return model
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:

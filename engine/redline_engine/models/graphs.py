@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from redline_engine.models.base import Query
-from redline_engine.models.packing import PAGES_AT, SPARE, ZERO, Group, Packed, PageCache, blocks_run
+from redline_engine.models.packing import (
+    PAGES_AT,
+    SPARE,
+    ZERO,
+    Group,
+    Packed,
+    PageCache,
+    attention_bias,
+    blocks_run,
+)
 
 MOST_ROWS = 4096  # of a rectangle; beyond it the arithmetic takes longer than the launches
 MOST_RUN = 8  # blocks; queries that run more, mostly whole prompts, would fill up all others
@@ -106,9 +115,6 @@ class _Step:
         self._parts = [slice(end - count, end) for count, end in zip(counts, accumulate(counts), strict=True)]
         self._whole = torch.zeros(sum(counts), dtype=torch.int64, device=device)  # so that a step transfers once
         self._rows = torch.arange(rows, device=device)
-        column = torch.arange(run + cached, device=device)
-        self._own = (column <= torch.arange(run, device=device)[:, None]) & (column < run)  # [N, N + P]
-        self._distance = column - run  # of cached blocks; below 0 for own ones
 
     def fill(self, queries: Sequence[Query]) -> Tensor:
         """Lay out a batch; returns the rows of the positions asked about."""
@@ -135,10 +141,7 @@ class _Step:
         """Compute the final hidden states of all rows, those that only fill up included."""
         (b, run, cached), size = self._shape, self._size
         ids, positions, places, seen, past = (self._whole[part] for part in self._parts)
-        sees = (self._distance >= 0) & (self._distance < past[:, None])  # [b, N + P]
-        sees = (sees[:, None] | self._own)[:, :, None, :, None].expand(b, run, size, run + cached, size)
-        sees = sees.reshape(b, 1, run * size, (run + cached) * size)
-        bias = torch.zeros(sees.shape, dtype=self._kept.dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
+        bias = attention_bias(past, run, run + cached, size, self._kept.dtype)
         group = Group(slice(0, b * run * size), b, seen, bias)
         return self._hidden(Packed(ids, positions, places, [group], self._rows), self._kept)
 

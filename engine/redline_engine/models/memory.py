@@ -23,7 +23,7 @@ from redline_engine.precision import held_bytes, keep_linears
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _GROWTH = 2  # a cache that grows is copied: for a moment both are there
-_ANSWER = 8  # bytes remembered of one position's answer: token and confidence
+_STATE, _ASKED = 1500, 24  # bytes of a state's objects; of a position asked about, its answer included
 _GIB = 2**30
 
 
@@ -51,6 +51,11 @@ class Load:
     def positions(self) -> int:
         """Positions of one prompt at its full length."""
         return math.ceil((self.prompt_tokens + self.new_tokens) / self.block_size) * self.block_size
+
+    @property
+    def pages(self) -> int:
+        """Blocks of a batch: of each prompt one path, and those with masks of this step and the one before."""
+        return self.batch_size * (self.positions // self.block_size + 2 * self.buffer_size)
 
     @property
     def rows(self) -> int:
@@ -115,10 +120,13 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     if load is None:
         return Plan(weights, 2 * largest * size, position, 0, 0, 0)
     batch = load.batch_size
-    lent = 2 * load.buffer_size * load.block_size  # blocks with masks, of this step and the one before
-    cache = batch * (load.positions + lent) * position
+    cache = load.pages * load.block_size * position
     forwards = load.new_tokens + 1  # at worst one token each
-    states = batch * forwards * (4 * load.positions + _ANSWER * load.buffer_size * load.block_size)
+    asked = load.buffer_size * load.block_size
+    tokens = 4 * (load.positions + 2 * load.new_tokens)  # and twice as keys, of the state and of a block
+    states = (
+        batch * forwards * (_STATE + tokens + _ASKED * asked + 8 * load.buffer_size * load.positions // load.block_size)
+    )
     rows = batch * load.rows * _row_bytes(shape, size)
     attended = 2 * batch * load.positions * (position // shape.num_hidden_layers)
     logits = min(LOGITS_AT_ONCE, batch * load.buffer_size * load.block_size * shape.vocab_size) * (size + 8)

@@ -173,12 +173,7 @@ class NetworkModel:
 
     def hidden(self, block_size: int, queries: Sequence[Query]) -> Tensor:
         """Compute the final hidden states ``[n, hidden]`` of the positions asked about, query after query."""
-        cache = self._caches.get(block_size)
-        if cache is None:
-            shape = self.network.shape
-            heads = 2 * shape.num_key_value_heads
-            cache = PageCache(shape.num_hidden_layers, block_size, heads, shape.head_dim, self.dtype, self.device)
-            self._caches[block_size] = cache
+        cache = self._cache(block_size)
         if self._graphs is not None:
             self._rotary.reserve(self.info.max_positions)
             if block_size not in self._graphs:
@@ -188,6 +183,19 @@ class NetworkModel:
                 return rows
         self._rotary.reserve(max(len(query.tokens) for query in queries))
         return self._hidden(pack(block_size, queries, cache), cache.kept)
+
+    def reserve(self, block_size: int, pages: int) -> None:
+        """Make room for so many pages at once."""
+        self._cache(block_size).reserve(pages - 1)
+
+    def _cache(self, block_size: int) -> PageCache:
+        cache = self._caches.get(block_size)
+        if cache is None:
+            shape = self.network.shape
+            heads = 2 * shape.num_key_value_heads
+            cache = PageCache(shape.num_hidden_layers, block_size, heads, shape.head_dim, self.dtype, self.device)
+            self._caches[block_size] = cache
+        return cache
 
     def _hidden(self, packed: Packed, kept: Tensor) -> Tensor:
         return self.network.hidden(packed, self._rotary.turns(packed.positions), kept)

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from redline_engine.models.base import Query
@@ -129,36 +128,30 @@ def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
     ids = np.concatenate([query.tokens[start:] for query, start in zip(queries, starts.tolist(), strict=True)])
     asked = np.concatenate([query.positions for query in queries])
     asked += np.repeat(moved, [len(query.positions) for query in queries])
-    groups, first, row = [], 0, 0
     filling = ZERO - PAGES_AT
-    most = max(1, GATHERED // cache.kept[0, 0].numel())
-    for last in _ends(past, runs, most):
-        chosen = slice(first, last)
-        longest = max(len(query.pages) for query in queries[chosen])
-        padded = np.array(
-            [
-                [*query.pages[query.cached :], *query.pages[: query.cached], *[filling] * (longest - len(query.pages))]
-                for query in queries[chosen]
-            ]
-        )
-        bias = _bias(block_size, runs[first], np.array(past[chosen]), longest, dtype)
-        rows = slice(row, row + (last - first) * runs[first] * block_size)
-        groups.append(
-            Group(
-                rows,
-                last - first,
-                torch.from_numpy(padded.reshape(-1) + PAGES_AT).to(device),
-                None if bias is None else bias.to(device),
-            )
-        )
-        first, row = last, rows.stop
-    return Packed(
-        ids=torch.from_numpy(ids).to(device),
-        positions=torch.from_numpy(positions).to(device),
-        places=torch.from_numpy(fresh + PAGES_AT).to(device),
-        groups=groups,
-        asked=torch.from_numpy(asked).to(device),
-    )
+    ends = _ends(past, runs, max(1, GATHERED // cache.kept[0, 0].numel()))
+    seen = []
+    for first, last in pairwise([0, *ends]):
+        longest = max(len(query.pages) for query in queries[first:last])
+        padded = [
+            [*query.pages[query.cached :], *query.pages[: query.cached], *[filling] * (longest - len(query.pages))]
+            for query in queries[first:last]
+        ]
+        seen.append(np.array(padded).reshape(-1) + PAGES_AT)
+    parts = [ids, positions, fresh + PAGES_AT, asked, np.array(past), *seen]
+    whole = torch.from_numpy(np.concatenate(parts)).to(device)  # one transfer
+    sent_ids, sent_positions, places, sent_asked, sent_past, *sent_seen = whole.split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+    groups, row = [], 0
+    for (first, last), own in zip(pairwise([0, *ends]), sent_seen, strict=True):
+        count, run, blocks = last - first, runs[first], len(own) // (last - first)
+        alike = min(past[first:last]) + run == blocks
+        bias = None
+        if run > 1 or not alike:
+            bias = attention_bias(sent_past[first : first + 1 if alike else last], run, blocks, block_size, dtype)
+        rows = slice(row, row + count * run * block_size)
+        groups.append(Group(rows, count, own, bias))
+        row = rows.stop
+    return Packed(sent_ids, sent_positions, places, groups, sent_asked)
 
 
 def _ends(past: Sequence[int], runs: Sequence[int], most: int) -> list[int]:
@@ -180,16 +173,22 @@ def _ends(past: Sequence[int], runs: Sequence[int], most: int) -> list[int]:
     return ends
 
 
-def _bias(block_size: int, run: int, past: NDArray[np.int64], blocks: int, dtype: torch.dtype) -> Tensor | None:
-    """Return the bias of a group whose queries run `run` blocks and look at up to `blocks`; see `Group`."""
-    padded = bool((past + run < blocks).any())
-    if run == 1 and not padded:
-        return None
-    column = np.arange(blocks)
-    sees = (column <= np.arange(run)[:, None]) | (column >= run)  # [N, N + P]
-    seen = sees[None] & (column < past[:, None] + run)[:, None] if padded else sees[None]
-    seen = seen.repeat(block_size, axis=2)
-    if run > 1:
-        seen = seen.repeat(block_size, axis=1)
-    bias = torch.zeros(seen.shape, dtype=dtype)
-    return bias.masked_fill_(torch.from_numpy(~seen), -torch.inf)[:, None]
+def attention_bias(past: Tensor, run: int, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
+    """Return the bias of a group; see `Group`.
+
+    Parameters
+    ----------
+    past
+        ``[b]`` cached blocks of each query, or ``[1]`` if all have as many.
+    run, blocks
+        ``N`` and ``N + P``: every query runs so many blocks, and looks at them and its cached ones, padded.
+    block_size, dtype
+        ``B``, and of the rows.
+    """
+    column = torch.arange(blocks, device=past.device)
+    own = (column <= torch.arange(run, device=past.device)[:, None]) & (column < run)  # [N, N + P]
+    cached = (column >= run) & (column - run < past[:, None])  # [b, N + P]
+    blind = ~(own | cached[:, None])[:, :, None, :, None]
+    rows = block_size if run > 1 else 1  # those of one block see the same
+    blind = blind.expand(-1, run, rows, blocks, block_size).reshape(-1, 1, run * rows, blocks * block_size)
+    return torch.zeros(blind.shape, dtype=dtype, device=past.device).masked_fill_(blind, -torch.inf)
