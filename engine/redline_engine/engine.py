@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
-from redline_engine.models.base import Model
+from redline_engine.models.base import Answer, Model
 from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.states import PagePool, Question, State, StateBook
 from redline_engine.stops import Detokenize
@@ -250,11 +250,21 @@ class Engine:
         for size, batch in batches.items():
             answers = self.model.forward(size, [question.query for question in batch])
             for question, answer in zip(batch, answers, strict=True):
-                question.hear(answer)
+                bad = bool(np.isnan(answer.confidence).any())
+                question.hear(self._ask_by_block(size, question) if bad else answer)
             self.counts.model_calls += 1
         for state in states:
             state.book.recall(state)
         self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
+
+    def _ask_by_block(self, size: int, question: Question) -> Answer:
+        """Ask again, one block after the other.
+
+        A masked position that is not finite spoils those it is masked for as well, as 0 times NaN is NaN. So what a bad
+        block did to those before it in its query, or to queries that read their pages, is undone.
+        """
+        answers = [self.model.forward(size, [piece])[0] for piece in question.pieces(size)]
+        return Answer(*map(np.concatenate, zip(*answers, strict=True)))
 
     def _advance(self, ready: list[_Arrived]) -> None:
         """Let walkers on answered states step until each is finished or waits on a state without an answer."""

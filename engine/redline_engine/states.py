@@ -19,7 +19,7 @@ company nor on order, and equal seeds make configurations draw the same token in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -83,6 +83,20 @@ class Question(NamedTuple):
 
     query: Query
     blocks: list[tuple[Block, int]]
+
+    def pieces(self, block_size: int) -> Iterator[Query]:
+        """Yield the same as a query for each block that is run; each reads what those before it keep."""
+        query = self.query
+        for end in range(query.cached + 1, len(query.pages) + 1):
+            low, high = np.searchsorted(query.positions, ((end - 1) * block_size, end * block_size))
+            yield Query(
+                query.tokens[: end * block_size],
+                query.pages[:end],
+                end - 1,
+                query.positions[low:high],
+                query.sampling,
+                query.uniforms[low:high],
+            )
 
     def hear(self, answer: Answer) -> None:
         """Give each block its part of the answer."""

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -214,6 +215,30 @@ def test_an_unusable_answer_stops_only_the_walkers_that_meet_it():
     assert second.error == "prompt bad: position 6: logits are not finite; decoding stopped"
     assert second.trace.forwards == 3
     assert [third.error, fourth.error] == [None, None]
+
+
+def test_a_bad_block_stops_only_those_that_look_at_it_although_it_spoils_its_whole_query():
+    """In a network a masked position that is not finite spoils those before it too: so does this model."""
+
+    class Spoilt(ScriptedModel):
+        def forward(self, block_size, queries):
+            answers = super().forward(block_size, queries)
+            return [
+                answer._replace(confidence=answer.confidence * np.nan) if np.isnan(answer.confidence).any() else answer
+                for answer in answers
+            ]
+
+    def script(position, visible, block_size):
+        return (7,), float("nan") if position >= 16 else 0.9 - position % 8 / 100
+
+    knobs = [
+        DecodeKnobs(buffer_size=1, accept_threshold=0.5, max_new_tokens=12),
+        DecodeKnobs(buffer_size=3, accept_threshold=0.85, add_block_threshold=0.0, max_new_tokens=40),
+    ]
+    prompt = [Prompt("p", [1, 2])]
+    (alone,), (far,) = Engine(Spoilt(INFO, script)).generate(prompt, knobs)
+    assert (alone.error, alone.trace.finish_reason) == (None, "length")
+    assert far.error == "prompt p: position 16: logits are not finite; decoding stopped"
 
 
 @pytest.mark.parametrize(

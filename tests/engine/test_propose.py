@@ -40,6 +40,20 @@ def test_logits_that_are_not_finite_are_reported(bad):
     assert confidence.isnan().tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_bad_logits_spoil_no_other_draw(bad):
+    logits = torch.tensor([[0.0, 1.0, 2.0, 0.5], [0.0, bad, 2.0, 0.5], [0.0, 1.0, 2.0, 0.5]])
+    numbers = torch.full((3,), 0.4, dtype=torch.float64)
+    said = propose(logits, MASK, Sampling(1.0, 0.9, 2, 0), numbers)
+    assert said.confidence.isnan().tolist() == [False, True, False]
+    assert said.tokens[0] == said.tokens[2]
+    assert ((said.tokens >= 0) & (said.tokens < 4)).all()
+
+
+def test_the_smallest_temperature_is_nearly_greedy():
+    assert draw([0.1, 0.2, 0.4, 0.3], [0.0, 0.5, 0.999], temperature=1e-310).tokens.tolist() == [2, 2, 2]
+
+
 def draw(logits, uniforms, **knobs):
     sampling = Sampling(**({"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0} | knobs))
     numbers = torch.tensor(uniforms, dtype=torch.float64)

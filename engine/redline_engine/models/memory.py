@@ -129,6 +129,8 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     )
     rows = batch * load.rows * _row_bytes(shape, size)
     attended = 2 * batch * load.positions * (position // shape.num_hidden_layers)
+    if spec.cuda_graphs:
+        attended *= 4  # queries and cached blocks are each rounded up to powers of two
     logits = min(LOGITS_AT_ONCE, batch * load.buffer_size * load.block_size * shape.vocab_size) * (size + 8)
     return Plan(weights, 2 * largest * size, position, _GROWTH * cache, states, max(rows + attended, logits))
 

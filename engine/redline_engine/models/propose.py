@@ -44,15 +44,17 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
         ``[n]`` float64 in [0, 1); read if sampling.
     """
     scores = logits.float()
-    spoilt = scores.sum(dim=1) * 0  # 0, or NaN where there is a bad logit
+    spoilt = scores.sum(dim=1, keepdim=True) * 0  # 0, or NaN where there is a bad logit
     scores[:, mask_id] = -torch.inf
     tokens = scores.argmax(dim=1) if sampling is None else _draw(scores, sampling, uniforms)  # the first of equals
     confidence = torch.softmax(scores, dim=1).gather(1, tokens[:, None])[:, 0]
-    return Proposal(tokens, confidence + spoilt)
+    return Proposal(tokens, confidence + spoilt[:, 0])
 
 
 def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
-    tempered = torch.softmax(scores.double() / sampling.temperature, dim=1)
+    exact = scores.double()
+    exact -= exact.amax(dim=1, keepdim=True)  # 0 at most: however small the temperature, nothing overflows to NaN
+    tempered = torch.softmax(exact / sampling.temperature, dim=1)
     ranked, order = tempered.sort(dim=1, descending=True, stable=True)  # [n, V]
     if sampling.top_k:
         ranked[:, sampling.top_k :] = 0
@@ -62,4 +64,4 @@ def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
     edges = ranked.cumsum(dim=1)
     # the rank whose edge first exceeds the number; rounding must not push it onto a token that was filtered out
     rank = torch.minimum((edges <= (uniforms * edges[:, -1])[:, None]).sum(dim=1), (ranked > 0).sum(dim=1) - 1)
-    return order.gather(1, rank[:, None])[:, 0]
+    return order.gather(1, rank.clamp(min=0)[:, None])[:, 0]  # of a row with NaN nothing exceeds 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import Answer, ModelInfo, Query
@@ -62,11 +63,16 @@ class ScriptedModel:
         ]
         confidence = np.array([each for _, each in said], np.float32)
         confidence[~np.isfinite(confidence)] = np.nan
-        if query.sampling is not None and not np.isnan(confidence).any():
-            return self._draw(query, query.sampling, said)
-        return Answer(np.array([min(candidates) for candidates, _ in said], np.int32), confidence)
+        proposed = np.array([min(candidates) for candidates, _ in said], np.int32)
+        sound = np.flatnonzero(~np.isnan(confidence))
+        if query.sampling is not None and sound.size:
+            drawn = self._draw([said[place] for place in sound.tolist()], query.sampling, query.uniforms[sound])
+            proposed[sound], confidence[sound] = drawn
+        return Answer(proposed, confidence)
 
-    def _draw(self, query: Query, sampling: Sampling, said: list[tuple[tuple[int, ...], float]]) -> Answer:
+    def _draw(
+        self, said: list[tuple[tuple[int, ...], float]], sampling: Sampling, uniforms: NDArray[np.float64]
+    ) -> Answer:
         import torch
 
         from redline_engine.models.propose import propose
@@ -78,8 +84,7 @@ class ScriptedModel:
             with np.errstate(divide="ignore"):
                 row[:] = np.log(max(rest, 1e-30))
                 row[list(candidates)] = np.log(confidence)
-        uniforms = torch.from_numpy(query.uniforms)
-        proposal = propose(torch.from_numpy(rows), self.info.mask_id, sampling, uniforms)
+        proposal = propose(torch.from_numpy(rows), self.info.mask_id, sampling, torch.from_numpy(uniforms))
         return Answer(proposal.tokens.numpy().astype(np.int32), proposal.confidence.numpy())
 
 
