@@ -19,7 +19,7 @@ from pytest_redline.budgets import refuse_too_few
 from pytest_redline.certificate import certify
 from pytest_redline.certificate_schema import Reuse
 from pytest_redline.clusters import units
-from pytest_redline.errors import LedgerError, OutcomesError, RedlineError
+from pytest_redline.errors import LedgerError, LoadError, OutcomesError, RedlineError
 from pytest_redline.gate import Live, recorded_outcomes
 from pytest_redline.grid import EngineSource, Grid
 from pytest_redline.ledger import (
@@ -78,7 +78,13 @@ def ask(grid: Grid, live: Live) -> Answer:
         earlier = blind_only(grid, ledger, described)
         same = next((each for each in earlier if (each.statement, each.outcomes) == (statement.hash, mark)), None)
         bits = len(earlier) if same is None else same.reuse.number - 1
-        delta = after_bits(grid.delta, bits)
+        try:
+            delta = after_bits(grid.delta, bits)
+        except ValueError:
+            raise LedgerError(
+                f"{grid.name}: --redline-blind: {display(path)} counts {bits:,} bits on these prompts; nothing is left "
+                f"of delta {grid.delta:g}; take new prompts"
+            ) from None
         passed = _passed(replace(grid, delta=delta), asked)
         if same is not None:
             passed = passed and bool(same.passed)
@@ -154,7 +160,7 @@ def _recorded(grid: Grid) -> _Asked:
 
 
 def _served(grid: Grid, live: Live) -> _Asked:
-    """Serve a grid in silence; why serving failed is said only if nothing was served."""
+    """Serve a grid in silence; why serving failed is said only if nothing was served, or a model was not loaded."""
     from filelock import FileLock
 
     from pytest_redline.sources.engine import serve
@@ -179,7 +185,7 @@ def _served(grid: Grid, live: Live) -> _Asked:
     except (OSError, sqlite3.Error) as error:
         raise OutcomesError(f"{display(live.store)}: cannot be used as a store ({error}); name another") from None
     except RedlineError as error:
-        if not begun:
+        if not begun or isinstance(error, LoadError):
             raise
         raise OutcomesError(
             f"{grid.name}: could not be served; the reason may tell of outcomes, and --redline-blind does not show it"

@@ -48,6 +48,10 @@ class OutcomesError(RedlineError):
     limit = 10  # they come in hundreds, and are mended at their source
 
 
+class LoadError(OutcomesError):
+    """A model cannot be loaded as asked; whoever answers right has no part in it."""
+
+
 class NothingCertifiableError(RedlineError):
     """So few prompts that not even zero violations would certify anything."""
 

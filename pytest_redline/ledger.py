@@ -180,10 +180,12 @@ def _contradiction(
 def _enter(found: StatementLine, statements: list[StatementLine]) -> None:
     """Add a statement; one that was stated before it had outcomes gets those of its first verdict, and keeps its place.
 
-    Two branches may both have judged one statement on the same outcomes: the first line counts.
+    Two branches may both have judged one statement on the same outcomes: the first line counts. But both do if one gate
+    was blind and the other not, or if two blind ones had unequal delta: the second may have told more.
     """
+    told = (found.statement, found.passed is None, None if found.passed is None else found.delta)
     for place, each in enumerate(statements):
-        if each.statement == found.statement:
+        if (each.statement, each.passed is None, None if each.passed is None else each.delta) == told:
             if found.outcomes in (None, each.outcomes):
                 return
             if each.outcomes is None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import redline_engine
-from pytest_redline.errors import OutcomesError
+from pytest_redline.errors import LoadError, OutcomesError
 from pytest_redline.grading import GRADERS, Grader
 from pytest_redline.grid import EngineSource, Grid
 from pytest_redline.outcomes import Outcomes
@@ -326,11 +326,9 @@ def _load(family: _Family, batch_size: int, longest: int) -> NetworkModel:
         )
         return load(family.loaded, use)
     except CheckpointError as error:
-        raise OutcomesError(str(error).splitlines()) from None
+        raise LoadError(str(error).splitlines()) from None
     except RuntimeError as error:  # PyTorch's own, of a device it does not know or that has no room
-        raise OutcomesError(
-            f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}"
-        ) from None
+        raise LoadError(f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}") from None
 
 
 def _submit(

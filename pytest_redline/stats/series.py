@@ -78,7 +78,7 @@ def after_bits(total: float, bits: int) -> float:
     inside("total", total)
     if whole("bits", bits) < 0:
         raise ValueError(f"bits={bits}: counted from 0")
-    left = math.ldexp(total, -int(bits))
+    left = math.ldexp(total, -min(int(bits), 10_000))  # more are nothing as well, and no C integer
     if not left:
         raise ValueError(f"bits={bits}: nothing is left of {total}")
     return left

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gate_runner import Gate, text_of
 
-from pytest_redline.ledger import NAME
+from pytest_redline.ledger import NAME, line_of, read_ledger
 
 GOOD: Mapping[str, Iterable[int]] = {"original": (), "swift": range(1), "hasty": range(40)}
 BAD: Mapping[str, Iterable[int]] = {"original": (), "swift": range(37), "hasty": range(40)}
@@ -158,6 +158,43 @@ def test_open_and_blind_do_not_mix(gate: Gate) -> None:
     assert result.ret == 1
     assert "holds a statement on these prompts that was not blind" in text_of(result).replace("\n", " ")
     assert all("passed" not in line for line in statements(gate))
+
+
+def test_a_merge_of_branches_counts_every_answer_that_may_have_told_something(gate: Gate) -> None:
+    """One branch asks g; the other b, and then g at half of delta, or g in the open."""
+    gate.write(GOOD, 120, serving="swift")
+    assert gate.run("--redline-blind", "g.redline.yaml").ret == 0
+    first = (gate.path / NAME).read_text().splitlines()
+    (gate.path / NAME).unlink()
+    gate.write(BAD, 120, serving="swift", file="b.redline.yaml", recording="b.csv")
+    assert gate.run("--redline-blind", "b.redline.yaml").ret == 1
+    assert gate.run("--redline-blind", "g.redline.yaml").ret == 0
+    second = (gate.path / NAME).read_text().splitlines()
+    gate.write({"original": (), "third": range(1)}, 120, file="c.redline.yaml", recording="c.csv")
+    for merged in (first + second, second + first):
+        (gate.path / NAME).write_text("".join(f"{line}\n" for line in dict.fromkeys(merged)))
+        assert "c: blind gate 4 on its prompts" in text_of(gate.run("--redline-blind", "c.redline.yaml"))
+    (gate.path / NAME).unlink()
+    assert gate.run("g.redline.yaml").ret == 0
+    opened = (gate.path / NAME).read_text().splitlines()
+    for merged in (first + opened, opened + first):
+        (gate.path / NAME).write_text("".join(f"{line}\n" for line in dict.fromkeys(merged)))
+        result = gate.run("--redline-blind", "c.redline.yaml")
+        assert "holds a statement on these prompts that was not blind" in text_of(result).replace("\n", " ")
+
+
+def test_a_ledger_that_counts_absurdly_many_bits_is_an_error_that_says_so(gate: Gate) -> None:
+    gate.write(GOOD, 120, serving="swift")
+    assert gate.run("--redline-blind").ret == 0
+    ledger = read_ledger(gate.path / NAME)
+    (line,) = ledger.statements
+    for number in (999_999, 10**30):
+        forged = line.model_copy(update={"reuse": line.reuse.model_copy(update={"number": number})})
+        kept = [*map(line_of, ledger.sets.values()), line_of(forged)]
+        (gate.path / NAME).write_text("".join(f"{each}\n" for each in kept))
+        result = gate.run("--redline-blind")
+        assert result.ret != 0
+        assert "nothing is left of delta 0.1; take new prompts" in text_of(result).replace("\n", " ")
 
 
 @pytest.mark.parametrize("option", ["--redline-report=out", "--redline-partial", "--redline-deploy-only"])

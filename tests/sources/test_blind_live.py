@@ -13,7 +13,7 @@ import yaml
 from live_gate import run, write_live
 
 from pytest_redline.blind import ask
-from pytest_redline.errors import LedgerError, OutcomesError
+from pytest_redline.errors import LedgerError, LoadError, OutcomesError
 from pytest_redline.gate import Live, certificate_of
 from pytest_redline.grid import Grid
 from pytest_redline.grid_file import load_grid
@@ -49,6 +49,14 @@ def test_prompts_that_were_served_openly_are_refused(grid: Grid) -> None:
     certificate_of(grid, live(grid, partial=True))  # which the ledger does not know of
     with pytest.raises(LedgerError, match="judged before"):
         ask(grid, live(grid))
+    assert not (grid.path.parent / NAME).exists()
+
+
+def test_a_model_that_cannot_be_loaded_is_told_and_spends_nothing(grid: Grid) -> None:
+    text = grid.path.read_text().replace("device: cpu", "device: cpu\n    cuda_graphs: true")
+    grid.path.write_text(text)
+    with pytest.raises(LoadError, match="cuda_graphs needs a CUDA device, not cpu"):
+        ask(load_grid(grid.path), live(grid))
     assert not (grid.path.parent / NAME).exists()
 
 
