@@ -350,7 +350,7 @@ def explain(model: NetworkModel, prompts: list[list[int]], batch_size: int) -> N
     matmuls = split.flops / split.seconds["linear layers (matmuls)"]
     rate = matmul_rate(model, rows)
     print()
-    print(f"engine, batch {batch_size}: {calls} forwards of {rows} rows, {1000 * total / calls:.2f} ms each")
+    print(f"engine, batch {batch_size}: {calls} calls of {rows} rows, {1000 * total / calls:.2f} ms each")
     for name, seconds in sorted(split.seconds.items(), key=lambda item: -item[1]):
         print(f"  {name:52}{seconds / total:7.1%}{1000 * seconds / calls:9.2f} ms")
     print(f"  plain matmuls of these shapes, {rows} rows: {rate / 1e9:.1f} GFLOP/s; in the linear layers of the engine")

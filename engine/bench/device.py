@@ -179,7 +179,7 @@ def floor(model: NetworkModel, limits: Limits, queries: Sequence[Query]) -> tupl
     return moved / limits.bytes, 2 * rows * products / limits.operations
 
 
-def _recorded(model: NetworkModel) -> NetworkModel | None:
+def _with_graphs(model: NetworkModel) -> NetworkModel | None:
     """Return a model with the same weights that runs as graphs, if it can be recorded."""
     try:
         return NetworkModel(model.network, model.info, graphs=True)
@@ -212,7 +212,7 @@ def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadlin
                 continue
             if model is None:
                 model = random_model(kind, device, dtype)
-                recorded = _recorded(model)
+                recorded = _with_graphs(model)
             queries = states(model, batch, open_blocks)
             taken = timed(partial(model.forward, B, queries), device, seconds)
             of_bytes, of_operations = floor(model, limits, queries)
@@ -248,7 +248,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = 0
     if not asked.no_tests:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
-        status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        try:
+            status = subprocess.run(command, cwd=ROOT, check=False, timeout=60 * asked.minutes).returncode
+        except subprocess.TimeoutExpired:
+            print(f"the tests did not end within {asked.minutes:g} minutes", flush=True)
+            status = 1
     toy = device.type != "cuda"
     for line in measure([kind.toy if toy else kind for kind in KINDS], device, 0.05 if toy else SECONDS, deadline):
         print(line, flush=True)

@@ -43,6 +43,7 @@ from redline_engine.trace import Trace
 ROOT = Path(__file__).parents[2]
 NEW_TOKENS = 96
 SIZES = (1, 2, 4, 8, 16, 50, 200)
+ADDS = (0.10, 0.50, 0.75)
 
 
 def knobs(accept: float, buffer: int = 1, semi: float = 0.9, add: float = 0.1) -> DecodeKnobs:
@@ -83,9 +84,6 @@ def make_grid(m: int) -> list[DecodeKnobs]:
         if m <= len(whole):
             return [whole[0], *(whole[1 + number * (len(whole) - 1) // (m - 1)] for number in range(m - 1))]
     raise ValueError(f"{m} configurations: a grid has 1 to {len(most)}")
-
-
-ADDS = (0.10, 0.50, 0.75)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -281,15 +281,14 @@ class Engine:
             ready = []
             for size, group in by_size.items():
                 standing = np.array([row for _, rows in group for row in rows])
-                answers = [state.answer for state, rows in group for _ in rows if state.answer is not None]
+                answers = [cast(Answer, state.answer) for state, rows in group for _ in rows]
                 done = self._walkers[size].advance(
                     standing,
                     np.concatenate([answer.tokens for answer in answers]),
                     np.concatenate([answer.confidence for answer in answers]),
                 )
                 states = [state for state, rows in group for _ in rows]
-                over = map(_Standing, standing[done].tolist(), compress(states, done))
-                self._finished += over
+                self._finished += map(_Standing, standing[done].tolist(), compress(states, done))
                 books = [state.book for state in compress(states, ~done)]
                 ready += self._stand(books, standing[~done], self._walkers[size])
 

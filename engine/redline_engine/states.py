@@ -39,7 +39,6 @@ class PagePool:
     def __init__(self) -> None:
         self._free: list[int] = []
         self._next = 0
-        self.peak = 0
 
     @property
     def in_use(self) -> int:
@@ -51,7 +50,6 @@ class PagePool:
         if self._free:
             return self._free.pop()
         self._next += 1
-        self.peak = max(self.peak, self._next)
         return self._next - 1
 
     def give_back(self, pages: Sequence[int]) -> None:
@@ -122,7 +120,7 @@ class State:
     complete
         Leading blocks without a mask.
     answer
-        None until the model has been asked.
+        None until it is known: at once where nothing is asked, or all its blocks were asked about before.
     problem
         Empty, or why the answer must not be used: what was found, and at which position.
     waiting
