@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -93,6 +94,11 @@ class Gate:
 def text_of(result: pytest.RunResult) -> str:
     """All that a run printed."""
     return result.stdout.str() + "\n" + result.stderr.str()
+
+
+def told_by(shown: str) -> str:
+    """What a run printed, without paths and durations, which may hold any letters and digits."""
+    return re.sub(r"(?<!\w)/\S+|\b\d+\.\d+s\b", "", shown)
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from gate_runner import told_by
 from live_gate import run, write_live
 
 from pytest_redline.blind import ask
@@ -76,7 +77,7 @@ def test_why_serving_failed_is_shown_before_it_began_only(grid: Grid, monkeypatc
 
 
 def killed(folder: Path, patch: str) -> str:
-    """Run a gate that kills itself where the patch says; returns what it printed."""
+    """Run a gate that kills itself where the patch says; returns what it printed, without paths."""
     conftest = folder / "conftest.py"
     conftest.write_text(
         "import os, signal\nimport pytest_redline.blind as blind\n"
@@ -85,7 +86,7 @@ def killed(folder: Path, patch: str) -> str:
     result = run(folder, "--redline-blind", "-v", "-s")
     conftest.unlink()
     assert result.returncode == -signal.SIGKILL
-    return result.stdout + result.stderr
+    return told_by(result.stdout + result.stderr)
 
 
 def rows_in(store: Path) -> int:
