@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -256,6 +257,16 @@ def test_public_names_exist():
         for name in getattr(module, "__all__", ()):
             assert getattr(module, name) is not None
         assert module.__doc__
+
+
+@pytest.mark.parametrize("package", ["redline_engine", "redline_engine/models"])
+def test_the_docstring_of_a_package_names_all_that_is_in_it(package):
+    folder = ROOT / "engine" / package
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    listed = re.findall(r"^    (\w+(?:\.py|/)) +\S", text, re.MULTILINE)
+    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    packages = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    assert sorted(listed) == sorted(modules | packages)
 
 
 # -- Errors -------------------------------------------------------------------------------------------------------

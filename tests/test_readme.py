@@ -91,10 +91,14 @@ def test_the_example_of_the_readme_gates_a_recording(tmp_path: Path) -> None:
 
 
 def test_every_file_of_the_layout_in_the_readme_exists() -> None:
-    tree = blocks(README, "text")[-1]
-    names = re.findall(r"^ +(\w[\w/]*(?:\.py|/))", tree, re.MULTILINE) + re.findall(r"; (\w+\.py):", tree)
-    assert len(names) > 15
-    missing = [name for name in names if not (ROOT / "pytest_redline" / name).exists()]
+    root, names = ROOT, []
+    for line in blocks(README, "text")[-1].splitlines():
+        if not line.startswith(" "):
+            root = ROOT / line.split()[0]
+            names.append(root)
+        names += [root / name for name in re.findall(r"(?:^ +|; )(\w[\w/]*(?:\.py|/))(?= |:|,|$)", line)]
+    assert len(names) > 50
+    missing = [str(name) for name in names if not name.exists()]
     assert missing == []
 
 

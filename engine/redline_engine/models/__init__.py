@@ -7,13 +7,14 @@
     propose.py     logits to (token, confidence): greedy and sampled, the only home of both
     packing.py     a batch of unequal queries as packed rows
     network.py     the network of all families in plain PyTorch, with a paged cache
+    graphs.py      its steps in a few fixed shapes, which CUDA records and replays
     attention.py   what a layer does besides its MLP
     experts.py     routers and experts of SDAR-MoE and LLaDA2
     checkpoint.py  a Hugging Face directory to a loaded model
-    reading.py     its JSON and safetensors files
+    reading.py     its safetensors
     families.py    its config.json: which family, what shape
     keys.py        its tensors' names, to the network's weights and back
     tokens.py      its mask, end tokens and block size
-    surface.py     what can be told of it without its network
+    surface.py     its JSON, and what can be told of it without its network
     memory.py      what memory it takes, before a weight is read
 """
