@@ -41,10 +41,6 @@ GROUP = 32  # input columns that share a scale in int4
 _SMALLEST = torch.finfo(torch.float32).tiny
 
 
-class WeightsError(ValueError):
-    """Weights that cannot be kept in the precision that was asked for."""
-
-
 def _whole(weight: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Whole numbers from -most to most, as float32, and scales ``[..., 1]`` over the last dimension."""
     weight = weight.float()
@@ -153,32 +149,18 @@ _KINDS = {kind.precision: kind for kind in (Bfloat16Linear, Int8Linear, Int4Line
 
 
 def keep_linears(network: nn.Module, weights: str, shared: Tensor) -> None:
-    """Replace every linear layer by one that keeps its weight in a precision, except one whose weight is `shared`.
-
-    Raises
-    ------
-    WeightsError
-        A weight is NaN or infinite.
-    """
+    """Replace every linear layer by one that keeps its weight in a precision, except one whose weight is `shared`."""
     for path, layer in list(network.named_modules()):
         if isinstance(layer, nn.Linear | GroupedLinear) and layer.weight is not shared:
             keep_layer(network, path, weights)
 
 
 def keep_layer(network: nn.Module, path: str, weights: str) -> None:
-    """Replace one layer by one that keeps its weight in a precision, if it is linear.
-
-    Raises
-    ------
-    WeightsError
-        A weight is NaN or infinite.
-    """
+    """Replace one layer by one that keeps its weight, which is finite, in a precision, if it is linear."""
     layer = network.get_submodule(path)
     if not isinstance(layer, nn.Linear | GroupedLinear):
         return
     weight = layer.weight.detach()
-    if not weight.is_meta and not weight.isfinite().all():
-        raise WeightsError(f"{path}: weights are not finite, so they cannot be kept as {weights}")
     parent, _, name = path.rpartition(".")
     kept = _KINDS[weights](weight) if isinstance(layer, nn.Linear) else KeptExperts(weight, weights)
     setattr(network.get_submodule(parent), name, kept)

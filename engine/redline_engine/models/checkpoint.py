@@ -23,7 +23,7 @@ from redline_engine.models.network import NetworkModel
 from redline_engine.models.reading import TensorFiles, refuse
 from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
-from redline_engine.precision import WeightsError, keep_layer, shares
+from redline_engine.precision import keep_layer, shares
 
 __all__ = [
     "Checkpoint",
@@ -99,7 +99,7 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     ------
     CheckpointError
         As `describe` and `survey`; or if it would not fit into the memory that is free, a weight is NaN or infinite or
-        cannot be kept in the precision asked for, or CUDA graphs are asked for that device or model have none of.
+        too large for the type of the arithmetic, or CUDA graphs are asked for that device or model have none of.
     """
     checkpoint = describe(spec)
     files, weights, layouts = survey(checkpoint)
@@ -109,17 +109,14 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     require(plan(checkpoint.described, spec, use), checkpoint.directory, device)
     network = empty_network(checkpoint.described, spec)
     keep = spec.weights if spec.weights != spec.dtype else None
-    try:
-        with files.reader(device) as read:
-            for name, weight in weights.items():
-                path, _, own = name.rpartition(".")
-                module = network.get_submodule(path)
-                whole = join(weight, layouts[name], partial(read, module.get_parameter(own).dtype))
-                setattr(module, own, torch.nn.Parameter(whole, requires_grad=False))
-                if keep:
-                    keep_layer(network, path, keep)
-    except WeightsError as error:
-        raise CheckpointError(f"{checkpoint.directory}: {error}") from error
+    with files.reader(device) as read:
+        for name, weight in weights.items():
+            path, _, own = name.rpartition(".")
+            module = network.get_submodule(path)
+            whole = join(weight, layouts[name], partial(read, module.get_parameter(own).dtype))
+            setattr(module, own, torch.nn.Parameter(whole, requires_grad=False))
+            if keep:
+                keep_layer(network, path, keep)
     if checkpoint.described.tied:
         network.head.weight = network.embed.weight
     try:
