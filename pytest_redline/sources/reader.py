@@ -20,6 +20,7 @@ from pytest_redline.sources.values import (
     as_id,
     as_number,
     as_text,
+    joined,
     lookup,
     output_hash,
     verdict_of,
@@ -244,16 +245,13 @@ class Reader:
                     "blank, and integers; give every prompt one"
                 )
             parts.append(part or "")
-        if len(parts) == 1:
-            return self.one_object.setdefault(parts[0], parts[0])
-        joined = "/".join(parts)
-        known = self.parts.setdefault(joined, tuple(parts))
-        if known != tuple(parts):
+        prompt = joined(parts)
+        if len(parts) > 1 and (known := self.parts.setdefault(prompt, tuple(parts))) != tuple(parts):
             self.faults.add(
-                f"{self.name}:{line}: {quoted(parts)} and {quoted(known)} would both be prompt {shown_id(joined)}; ids "
+                f"{self.name}:{line}: {quoted(parts)} and {quoted(known)} would both be prompt {shown_id(prompt)}; ids "
                 "are joined by a slash; choose columns whose values hold none"
             )
-        return self.one_object.setdefault(joined, joined)
+        return self.one_object.setdefault(prompt, prompt)
 
     def _judge(
         self, target: _Target, row: Row, line: int, judge: Callable[[object], bool | None], textual: bool

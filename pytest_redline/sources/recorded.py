@@ -18,7 +18,7 @@ from pytest_redline.outcomes import Outcomes, PromptList, quoted
 from pytest_redline.paths import display
 from pytest_redline.sources.reader import PLACE, Reader
 from pytest_redline.sources.table import Faults, FileBytes, read_bytes, read_rows
-from pytest_redline.sources.values import as_id, lookup, loosely
+from pytest_redline.sources.values import as_id, joined, lookup, loosely
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def mentions(file: Path, columns: Columns, prompts: Sequence[str]) -> bool:
     try:
         for _, row in read_rows(display(file), read_bytes(file).data, faults):
             parts = [as_id(lookup(row, path)) for path in columns.prompt]
-            if None in parts or "/".join(part or "" for part in parts) in wanted:
+            if None in parts or joined(parts) in wanted:
                 return True
     except OutcomesError:
         return True

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -46,6 +46,11 @@ def as_id(value: object) -> str | None:
     if type(value) is str:
         return value if value and not value.isspace() and (value.isascii() or encodable(value)) else None
     return str(value) if type(value) is int else None
+
+
+def joined(parts: Sequence[str | None]) -> str:
+    """Return a prompt's id from those of its columns; what is none there counts as empty."""
+    return "/".join(part or "" for part in parts)
 
 
 def as_text(value: object) -> str | None:
