@@ -202,21 +202,25 @@ def append(ledger: Ledger, prompts: Iterable[PromptsLine], statements: Iterable[
     LedgerError
         The file cannot be written.
     """
+    return _add(ledger.path, [*map(line_of, prompts), *map(line_of, statements)])
+
+
+def _add(path: Path, lines: Iterable[str]) -> bool:
+    """Add what is new of the lines to a file."""
     try:
-        content = ledger.path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         content = b""
     except OSError as error:
-        raise _unwritable(ledger.path, error) from None
+        raise _unwritable(path, error) from None
     there = set(content.decode("utf-8").splitlines())
-    lines = dict.fromkeys([*map(line_of, prompts), *map(line_of, statements)])
-    new = [line for line in lines if line not in there]
+    new = [line for line in dict.fromkeys(lines) if line not in there]
     if not new:
         return False
     try:
-        replace_file(ledger.path.resolve(), content + "".join(f"{line}\n" for line in new).encode("ascii"))
+        replace_file(path.resolve(), content + "".join(f"{line}\n" for line in new).encode("utf-8"))
     except OSError as error:
-        raise _unwritable(ledger.path, error) from None
+        raise _unwritable(path, error) from None
     return True
 
 
@@ -242,14 +246,8 @@ def _take_over(path: Path) -> None:
         try:
             lines = left.read_bytes().decode("utf-8").splitlines(keepends=True)
             whole = [line.removesuffix("\n") for line in lines if line.endswith("\n")]
-            ledger = read_ledger(path)
-            ledger.with_lines(whole, left)
-            found = [_line(line) for line in whole]
-            append(
-                ledger,
-                [each for each in found if isinstance(each, PromptsLine)],
-                [each for each in found if isinstance(each, StatementLine)],
-            )
+            read_ledger(path).with_lines(whole, left)  # refused where a line is none, or contradicts what is there
+            _add(path, whole)
             if time.time() - left.stat().st_mtime > _SETTLED:  # else another machine may be about to put it in place
                 left.unlink()
         except (OSError, ValueError, LedgerError):
