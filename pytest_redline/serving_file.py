@@ -110,8 +110,10 @@ def _choice(configurations: Sequence[Configuration], knobs: Sequence[str]) -> st
 
 def _named(value: Any, other: Any) -> str:
     """Value as messages show it; a text is called one where the other value is none, since they may look the same."""
-    if value is _MISSING or value is None:
-        return "none" if value is _MISSING else "null"
+    if value is _MISSING:
+        return "none"
+    if value is None:
+        return "null"
     return f"the text {value!r}" if isinstance(value, str) and not isinstance(other, str) else repr(value)
 
 

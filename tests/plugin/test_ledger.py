@@ -308,9 +308,9 @@ def test_a_statement_may_come_before_its_recording(gate: Gate) -> None:
 def test_a_recording_of_other_prompts_is_no_outcome_on_these(gate: Gate) -> None:
     gate.write(serving="safe", prompts={"file": "prompts.jsonl"})
     recording = gate.path / "runs.csv"
-    for ids, said in (("r", "before any outcome on them"), ("s", "before any outcome on them")):
+    for ids in ("r", "s"):
         (gate.path / "prompts.jsonl").write_text("".join(f'{{"id": "{ids}{i}"}}\n' for i in range(60)))
-        assert said in text_of(gate.command("state", "g.redline.yaml"))
+        assert "before any outcome on them" in text_of(gate.command("state", "g.redline.yaml"))
     for ids, content in (("t", recording.read_text() + "ref,t59,1,100,50\n"), ("u", "config,prompt\nref\n"), ("v", "")):
         recording.write_text(content)
         (gate.path / "prompts.jsonl").write_text("".join(f'{{"id": "{ids}{i}"}}\n' for i in range(60)))
