@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,6 +17,7 @@ from pytest_redline.report import words
 from pytest_redline.store import Generation
 
 _MOST_ROWS = 12  # configurations with a line of their own on a terminal
+_MOST_NAMED = 3  # configurations whose violations a line names
 _SECONDS_BETWEEN_LINES = 15.0
 _REFRESHES = 4  # a second
 
@@ -68,7 +70,7 @@ class ShownProgress(Progress):
         self.run = run
         if self.live is None and time.monotonic() - self.told > _SECONDS_BETWEEN_LINES:
             self.told = time.monotonic()
-            self.console.print(self.line(), soft_wrap=True)
+            self.console.print(f"{self.line()}{self._worst(0)}", soft_wrap=True, markup=False, highlight=False)
 
     def line(self) -> str:
         """One line about the whole."""
@@ -89,15 +91,28 @@ class ShownProgress(Progress):
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         for header in ("configuration", "prompts", "TPF", "violations"):
             table.add_column(header, justify="left" if header == "configuration" else "right", no_wrap=True)
-        violated = ((self.right[self.reference] == 1) & (self.right == 0)).sum(axis=1)
+        violated = self._violated()
         for row in range(min(len(self.labels), _MOST_ROWS)):
             speed = self.tokens[row] / self.forwards_charged[row] if self.forwards_charged[row] else None
             table.add_row(
-                self.labels[row],
+                Text(self.labels[row]),
                 f"{self.done[row]:,}/{self.prompts:,}",
                 words.number(speed),
                 "" if row == self.reference else str(violated[row]),
             )
         more = len(self.labels) - _MOST_ROWS
-        note = [Text(f"... and {words.counted(more, 'configuration')} more")] if more > 0 else []
-        return Group(table, *note, Text(self.line()))
+        note = f"... and {words.counted(more, 'configuration')} more{self._worst(_MOST_ROWS)}"
+        return Group(table, *([Text(note)] if more > 0 else []), Text(self.line()))
+
+    def _violated(self) -> NDArray[np.int64]:
+        """Violations so far, of each configuration."""
+        counts: NDArray[np.int64] = ((self.right[self.reference] == 1) & (self.right == 0)).sum(axis=1)
+        return counts
+
+    def _worst(self, first: int) -> str:
+        """Those with most violations so far, from a row on."""
+        violated = self._violated()
+        rows = sorted((row for row in range(first, len(self.labels)) if violated[row]), key=lambda row: -violated[row])
+        named = ", ".join(f"{self.labels[row]} {violated[row]:,}" for row in rows[:_MOST_NAMED])
+        more = f", at most that in {words.counted(len(rows) - _MOST_NAMED, 'other')}" if len(rows) > _MOST_NAMED else ""
+        return f"; violations: {named}{more}" if named else "; no violation"
