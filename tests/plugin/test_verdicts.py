@@ -115,7 +115,7 @@ def test_a_breach_shows_its_numbers_and_no_traceback(gate: Gate) -> None:
         "  it would pass with 18 violations fewer",
         "  its risk is above the budget: more prompts will not help",
     ]
-    assert "items.py" not in text_of(result)
+    assert "items.py:" not in text_of(result)
 
 
 def test_an_undecided_candidate_shows_what_would_certify_it(gate: Gate) -> None:
@@ -142,7 +142,7 @@ def test_a_refused_recording_is_an_error_of_every_item_and_no_failure(gate: Gate
     assert last_line(result) == "3 errors"
     assert "EEE" in text_of(result)
     assert "redline: risky" in text_of(result)
-    assert "items.py" not in text_of(result)
+    assert "items.py:" not in text_of(result)
 
 
 def test_our_own_fault_shows_a_traceback(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
