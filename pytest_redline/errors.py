@@ -5,6 +5,7 @@
     RedlineError                 base: its text is for the user, shown without a traceback
     ├── GridError                a grid file says something that cannot be carried out
     ├── OutcomesError            outcomes are missing, doubled, ambiguous or unreadable
+    │   └── LoadError            a model cannot be loaded as asked
     ├── NothingCertifiableError  so few prompts that not even zero violations would certify anything
     ├── LedgerError              the record of statements is damaged, contradictory or cannot be written
     └── CertificateError         a certificate is unreadable, was changed, or contradicts its own outcomes
