@@ -43,7 +43,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--redline-partial",
         action="store_true",
         default=None,
-        help="judge only the selected candidates; writes no certificate",
+        help="let the session pass on the selected candidates alone; all are served, and no certificate is written",
     )
     group.addoption(
         "--redline-deploy-only",

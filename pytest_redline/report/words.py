@@ -361,7 +361,7 @@ def shortfall(certificate: Certificate, row: ConfigurationResult) -> list[str]:
             "measured)"
         )
         if certificate.statement.test == "exact":
-            lines.append(f"  how sure that is: pytest-redline plan --pilot {certificate.name}.certificate.json")
+            lines.append(f"  how sure that is: pytest-redline plan --pilot DIR/{certificate.name}.certificate.json")
     return lines
 
 
