@@ -1,4 +1,4 @@
-"""What a checkpoint's own files decide of a configuration that does not say it: how prompts are put to it, its blocks.
+"""Where a checkpoint lies, and what its own files decide of a configuration that does not say it: template, blocks.
 
 Both change answers, so both are stated. A checkpoint with a chat template gets the built-in template of its family for
 the grader; without one, prompts go to the model as they are. A block size that stands in the directory's published name
@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pytest_redline.errors import OutcomesError
+from pytest_redline.paths import display, fixtures
 from redline_engine.config import ModelSpec
 from redline_engine.models.surface import (
     CheckpointError,
@@ -21,7 +23,31 @@ from redline_engine.models.surface import (
 )
 from redline_engine.templates import TEMPLATES
 
+BUNDLED = "bundled:"
 _NUMBERS = ("math", "boxed")  # graders of a final answer that a math template asks for
+
+
+def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
+    """Directory of a checkpoint: ``bundled:NAME``, or a path relative to the grid file.
+
+    Raises
+    ------
+    OutcomesError
+        There is no such directory.
+    """
+    bundled = checkpoint.startswith(BUNDLED)
+    name = checkpoint.removeprefix(BUNDLED)
+    directory = (fixtures() / "checkpoints" if bundled else folder) / name
+    try:
+        there = directory.is_dir()
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        there = False
+    if not there or (bundled and name != directory.name):
+        known = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
+        raise OutcomesError(
+            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {known or 'none'}"
+        )
+    return directory
 
 
 def decided_by_checkpoint(

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_redline.checkpoint_rules import decided_by_checkpoint
+from pytest_redline.checkpoint_rules import BUNDLED, checkpoint_directory, decided_by_checkpoint
 from pytest_redline.claims import Risk
 from pytest_redline.complaints import Complaints, KeyPath, suggest
+from pytest_redline.errors import OutcomesError
 from pytest_redline.grading import GRADERS
 from pytest_redline.grid import (
     MODEL_KNOBS,
@@ -133,17 +134,17 @@ def effective(
         knobs = _knobs(complaints, decoding, source.defaults, ("configurations", each.label), each.line)
         used = {name: each.knobs[name] for name in MODEL_KNOBS if name in each.knobs}
         spec = _model(complaints, source, used, ("configurations", each.label), each.line)
-        if spec is not None:
-            used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
-            used |= {"cuda_graphs": True} if source.cuda_graphs else {}
-        if knobs is not None:
-            used |= knobs.effective()
-        if spec is not None and knobs is not None:
-            directory = complaints.path.parent / spec.checkpoint
-            decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
-            used |= decided
-            if problem:
-                complaints.complain(("configurations", each.label, "template"), problem, each.line)
+        if spec is None or knobs is None:
+            rows.append(each)  # as written, so that it is like no other for being wrong
+            continue
+        used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
+        used |= {"cuda_graphs": True} if source.cuda_graphs else {}
+        used |= knobs.effective()
+        directory = complaints.path.parent / spec.checkpoint
+        decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
+        used |= decided
+        if problem:
+            complaints.complain(("configurations", each.label, "template"), problem, each.line)
         used = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in used.items()
@@ -172,7 +173,13 @@ def _model(
 ) -> ModelSpec | None:
     """Model that is run with these knobs, or None after complaints; each stands where its cause is written."""
     try:
-        return source.model_of(knobs)
+        spec = source.model_of(knobs)
+        if spec.checkpoint.startswith(BUNDLED) and ("checkpoint" in knobs or at[0] == "source"):
+            checkpoint_directory(spec.checkpoint, complaints.path.parent)
+        return spec
+    except OutcomesError as error:
+        complaints.complain((*at, "checkpoint"), str(error), line if "checkpoint" not in knobs else None)
+        return None
     except KnobError as error:
         for problem in error.problems:
             name, _, text = problem.partition(": ")

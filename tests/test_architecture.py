@@ -114,6 +114,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "prompts": {"claims", "clusters", "errors", "grid", "outcomes", "paths", "sources", "text"},
     "grading": {"grading"},
     "sources": {
+        "checkpoint_rules",
         "alignment",
         "errors",
         "grading",
@@ -168,6 +169,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
     "cost_rules": {"complaints", "grid", "grid_schema"},
     "source_rules": {
         "checkpoint_rules",
+        "errors",
         "claims",
         "complaints",
         "grading",
@@ -175,7 +177,7 @@ ALLOWED = {  # what of Redline a module may import, at whatever place; a folder 
         "grid_schema",
         "source_schema",
     },
-    "checkpoint_rules": set(),
+    "checkpoint_rules": {"errors", "paths"},
     "spending_rules": {"complaints", "grid", "grid_schema", "spending"},
     "noise_rules": {"complaints", "grid", "grid_schema"},
     "serving_file": {"grid", "located_yaml", "paths"},

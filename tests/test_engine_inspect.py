@@ -46,6 +46,17 @@ def test_a_checkpoint_is_described_within_80_columns(
         assert "(config.json and <|role_end|>)" in rows["ends"]
 
 
+def test_more_tokens_than_the_model_has_positions_for_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_chat_checkpoint(tmp_path / "Tiny-SDAR-b4", "sdar")
+    arguments = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--prompt-tokens", "400", "--knob"]
+    assert main([*arguments, "max_new_tokens=112"]) == 0
+    assert "positions" not in capsys.readouterr().err
+    assert main([*arguments, "max_new_tokens=113"]) == 0
+    assert "400 tokens and 113 new need 513 positions; the model has 512" in capsys.readouterr().err
+
+
 def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +112,18 @@ def test_without_a_tokenizer_the_gate_cannot_serve_whatever_the_mask(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     write_chat_checkpoint(tmp_path / "Tiny-SDAR-b4", "sdar")
-    said = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--mask-id", "39", *arguments]
+    said = [
+        "engine",
+        "inspect",
+        "Tiny-SDAR-b4",
+        "--device",
+        "cpu",
+        "--prompt-tokens",
+        "9",
+        "--mask-id",
+        "39",
+        *arguments,
+    ]
     assert main(said) == 0
     capsys.readouterr()
     (tmp_path / "Tiny-SDAR-b4" / "tokenizer.json").unlink()

@@ -45,9 +45,9 @@ def add(commands: Commands) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
+    from pytest_redline.checkpoint_rules import checkpoint_directory
     from pytest_redline.inspection import inspect
     from pytest_redline.report.model import render
-    from pytest_redline.sources.checkpoints import checkpoint_directory
 
     try:
         for name in ("batch_size", "prompt_tokens"):
@@ -74,6 +74,13 @@ def _inspect(options: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((80, 24)).columns, 100)
         print(render(found, width, color=sys.stdout.isatty()), end="")
+    needed, there = found["memory"]["prompt_tokens"] + found["memory"]["new_tokens"], found["positions"]
+    if needed > there:
+        print(
+            f"prompts of {found['memory']['prompt_tokens']:,} tokens and {found['memory']['new_tokens']:,} new need "
+            f"{needed:,} positions; the model has {there:,}: lower --prompt-tokens or --knob max_new_tokens",
+            file=sys.stderr,
+        )
     if not found["tokenizer"]:
         path = display(Path(found["checkpoint"]) / "tokenizer.json")
         print(f"{path}: no such file, so the gate cannot read prompts or replies; copy it here", file=sys.stderr)

@@ -8,34 +8,8 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from pytest_redline.errors import OutcomesError
+from pytest_redline.checkpoint_rules import checkpoint_directory
 from pytest_redline.grid import EngineSource, Grid
-from pytest_redline.paths import display, fixtures
-
-BUNDLED = "bundled:"
-
-
-def checkpoint_directory(checkpoint: str, folder: Path) -> Path:
-    """Directory of a checkpoint: ``bundled:NAME``, or a path relative to the grid file.
-
-    Raises
-    ------
-    OutcomesError
-        There is no such directory.
-    """
-    bundled = checkpoint.startswith(BUNDLED)
-    name = checkpoint.removeprefix(BUNDLED)
-    directory = (fixtures() / "checkpoints" if bundled else folder) / name
-    try:
-        there = directory.is_dir()
-    except OSError:  # a name that is too long, or a folder that may not be looked into
-        there = False
-    if not there or (bundled and name != directory.name):
-        known = ", ".join(f"{BUNDLED}{each.name}" for each in sorted((fixtures() / "checkpoints").glob("*/")))
-        raise OutcomesError(
-            f"checkpoint {checkpoint!r}: no directory {display(directory)}; bundled are {known or 'none'}"
-        )
-    return directory
 
 
 def checkpoint_hashes(grid: Grid, source: EngineSource) -> dict[str, str]:

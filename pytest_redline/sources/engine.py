@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import redline_engine
+from pytest_redline.checkpoint_rules import checkpoint_directory
 from pytest_redline.errors import LoadError, OutcomesError
 from pytest_redline.grading import GRADERS, Grader
 from pytest_redline.grid import EngineSource, Grid
@@ -28,7 +29,7 @@ from pytest_redline.progress import Progress
 from pytest_redline.prompts import Prompts
 from pytest_redline.schedule import Schedule
 from pytest_redline.sources.book import Book
-from pytest_redline.sources.checkpoints import checkpoint_directory, checkpoint_hashes, hash_files
+from pytest_redline.sources.checkpoints import checkpoint_hashes, hash_files
 from pytest_redline.sources.tokenizing import Tokenizing
 from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Generation, Store, key_of

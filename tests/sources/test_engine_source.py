@@ -390,8 +390,8 @@ def test_prompts_that_cannot_be_used_are_named(
 
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path, store: Live) -> None:
     path = write_live(tmp_path)
-    path.write_text(path.read_text().replace("checkpoint: checkpoint", "checkpoint: bundled:nothing"))
-    with pytest.raises(OutcomesError, match="checkpoint 'bundled:nothing': no directory"):
+    path.write_text(path.read_text().replace("checkpoint: checkpoint", "checkpoint: nothing"))
+    with pytest.raises(OutcomesError, match="checkpoint 'nothing': no directory"):
         certificate_of(load_grid(path), store)
 
 
