@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = 1
     toy = device.type != "cuda"
     if toy:
-        print("toy sizes on a CPU: that this runs to its end is all that its numbers show", flush=True)
+        print("small models on a CPU: that this runs to its end is all that its numbers show", flush=True)
     for line in measure([kind.toy if toy else kind for kind in KINDS], device, 0.05 if toy else SECONDS, deadline):
         print(line, flush=True)
     return int(status != 0)
