@@ -185,9 +185,8 @@ class StateBook:
         self._start = self._full * block_size
         self._block_bytes = block_size * np.dtype(np.int32).itemsize
         self._states: dict[bytes, State] = {}
-        self._blocks: dict[bytes, Block] = {
-            b"": Block(None if self._full else ())
-        }  # by the tokens behind the full ones
+        # by the tokens behind the prompt's full blocks, which together are the first
+        self._blocks: dict[bytes, Block] = {b"": Block(None if self._full else ())}
         self._kept: list[int] = []  # pages of complete leading blocks
         self._lent: dict[Block, None] = {}  # other blocks that were run or read in this step
         self._lent_before: dict[Block, None] = {}  # or in the last one that asked, and not since

@@ -111,6 +111,8 @@ def test_logits_of_mixtures_equal_those_of_the_cpu(device, experts, graphs):
     try:
         model = random_model(device, graphs=graphs, experts=experts)
     except ValueError as error:
+        if not graphs or device == "cpu":
+            raise
         pytest.skip(f"on {device}: {error}")
     torch.testing.assert_close(logits(model, batch), expected, atol=1e-3, rtol=1e-3)
 
