@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from gate_runner import Gate
+from gate_runner import Gate, of_another_run
 
 # Sessions inside this process forget what they import, and numpy can be imported once only.
 import pytest_redline.gate
@@ -19,12 +19,7 @@ pytest_plugins = ["pytester"]
 def gate(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Gate:
     """An empty folder to run the gate in, 80 columns wide, with no plugin but the named ones and no CI around."""
     for name in list(os.environ):
-        if name.startswith(("GITHUB_", "PYTEST_", "REDLINE_")) or name in (
-            "CI",
-            "NO_COLOR",
-            "FORCE_COLOR",
-            "PY_COLORS",
-        ):
+        if of_another_run(name):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COLUMNS", "80")

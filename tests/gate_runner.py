@@ -101,7 +101,12 @@ def told_by(shown: str) -> str:
     return re.sub(r"(?<!\w)/\S+|\b\d+\.\d+s\b", "", shown)
 
 
+def of_another_run(name: str) -> bool:
+    """Whether a variable of the environment is what another test run or a CI service put there."""
+    return name.startswith(("GITHUB_", "PYTEST_", "REDLINE_")) or name in ("CI", "NO_COLOR", "FORCE_COLOR", "PY_COLORS")
+
+
 def environment(**extra: str) -> dict[str, str]:
-    """This process's, without what another test run or GitHub put there, 80 columns wide."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_"))}
+    """This process's, without what another test run or a CI service put there, 80 columns wide."""
+    kept = {name: value for name, value in os.environ.items() if not of_another_run(name)}
     return {**kept, "COLUMNS": "80", **extra}

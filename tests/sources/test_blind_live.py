@@ -83,7 +83,7 @@ def killed(folder: Path, patch: str) -> str:
         "import os, signal\nimport pytest_redline.blind as blind\n"
         f"def die(*_):\n    os.kill(os.getpid(), signal.SIGKILL)\n{patch}\n"
     )
-    result = run(folder, "--redline-blind", "-v", "-s")
+    result = run(folder, "--redline-blind", "-v", "-s", "--no-header")  # which other plugins write to
     conftest.unlink()
     assert result.returncode == -signal.SIGKILL
     return told_by(result.stdout + result.stderr)
