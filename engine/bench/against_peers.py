@@ -41,7 +41,6 @@ from redline_engine.models import network
 from redline_engine.models.checkpoint import load
 from redline_engine.models.network import NetworkModel
 from redline_engine.request import Prompt
-from redline_engine.states import StateBook
 from redline_engine.walker import Walkers
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -259,8 +258,6 @@ def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: in
             (network, "pack", "packing the batch"),
             (network, "propose", "proposals (softmax, argmax)"),
             (Walkers, "advance", "acceptance and walkers"),
-            (Walkers, "stances", "acceptance and walkers"),
-            (StateBook, "ask", "engine: states, queries, replies"),
         ]:
             stack.enter_context(split.watch(owner, name, part))
         for linear in linears:

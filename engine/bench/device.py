@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from redline_engine.models.base import Model, ModelInfo, Query
+from redline_engine.models.base import Batch, Model, ModelInfo, Query, batch_of
 from redline_engine.models.experts import ExpertShape, GroupedLinear, Router
 from redline_engine.models.network import Network, NetworkModel, NetworkShape
 
@@ -134,45 +134,43 @@ def random_model(kind: Kind, device: torch.device, dtype: torch.dtype) -> Networ
     return NetworkModel(network, ModelInfo(vocabulary, vocabulary - 1, (vocabulary - 2,), B, 32768))
 
 
-def states(model: Model, batch: int, open_blocks: int) -> list[Query]:
+def states(model: Model, batch: int, open_blocks: int) -> Batch:
     """Prompts of `CACHED_BLOCKS` blocks, prefilled; then, for each, a state with masked blocks behind them."""
     generator = np.random.default_rng(0)
     pages = itertools.count()
     queries = []
     for _ in range(batch):
         prompt = generator.integers(0, model.info.vocab_size - 2, CACHED_BLOCKS * B).astype(np.int32)
-        cached = tuple(next(pages) for _ in range(CACHED_BLOCKS))
-        model.forward(B, [Query(prompt, cached, 0, np.zeros(0, np.int64), None, np.zeros(0))])
+        own = list(itertools.islice(pages, CACHED_BLOCKS + open_blocks))
+        model.forward(batch_of(B, [Query(prompt, own[:CACHED_BLOCKS], 0, [])]))
         tokens = np.concatenate([prompt, np.full(open_blocks * B, model.info.mask_id, np.int32)])
-        positions = np.arange(len(prompt), len(tokens))
-        own = (*cached, *(next(pages) for _ in range(open_blocks)))
-        queries.append(Query(tokens, own, CACHED_BLOCKS, positions, None, np.zeros(0)))
-    return queries
+        queries.append(Query(tokens, own, CACHED_BLOCKS, range(len(prompt), len(tokens))))
+    return batch_of(B, queries)
 
 
-def reached(model: NetworkModel, queries: Sequence[Query]) -> list[int]:
+def reached(model: NetworkModel, batch: Batch) -> list[int]:
     """Experts that a step reaches, in each layer that has a mixture."""
     found: list[int] = []
     routers = [module for module in model.network.modules() if isinstance(module, Router)]
     handles = [each.register_forward_hook(lambda _, __, said: found.append(len(said[1].unique()))) for each in routers]
-    model.forward(B, queries)
+    model.forward(batch)
     for handle in handles:
         handle.remove()
     return found
 
 
-def floor(model: NetworkModel, limits: Limits, queries: Sequence[Query]) -> tuple[float, float]:
+def floor(model: NetworkModel, limits: Limits, batch: Batch) -> tuple[float, float]:
     """Seconds that the bytes, and that the operations, of a step take at the device's limits."""
     shape, network = model.network.shape, model.network
-    rows, past = len(queries) * len(queries[0].positions), CACHED_BLOCKS * B
+    rows, past = batch.tokens.size, CACHED_BLOCKS * B
     linears = [module.weight for module in network.modules() if isinstance(module, nn.Linear)]
-    cached = 2 * len(queries) * past * shape.num_key_value_heads * shape.head_dim * shape.num_hidden_layers
+    cached = 2 * len(batch.run) * past * shape.num_key_value_heads * shape.head_dim * shape.num_hidden_layers
     moved = (sum(weight.numel() for weight in linears) + cached) * network.embed.weight.element_size()
     attention = 2 * shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
-    products = sum(weight.numel() for weight in linears) + attention * (past + len(queries[0].positions))
+    products = sum(weight.numel() for weight in linears) + attention * (past + int(batch.run[0]) * B)
     mixtures = [module.weight for module in network.modules() if isinstance(module, GroupedLinear)]
     if shape.experts is not None:
-        for layer, experts in enumerate(reached(model, queries)):
+        for layer, experts in enumerate(reached(model, batch)):
             for weight in mixtures[2 * layer : 2 * layer + 2]:  # into the experts, and out of them
                 moved += experts * _bytes(weight[0])
                 products += shape.experts.num_experts_per_tok * weight[0].numel()
@@ -213,13 +211,13 @@ def measure(kinds: Sequence[Kind], device: torch.device, seconds: float, deadlin
             if model is None:
                 model = random_model(kind, device, dtype)
                 recorded = _with_graphs(model)
-            queries = states(model, batch, open_blocks)
-            taken = timed(partial(model.forward, B, queries), device, seconds)
-            of_bytes, of_operations = floor(model, limits, queries)
+            step = states(model, batch, open_blocks)
+            taken = timed(partial(model.forward, step), device, seconds)
+            of_bytes, of_operations = floor(model, limits, step)
             least = max(of_bytes, of_operations)
             graphs, over = "-", "-"
             if recorded is not None:
-                replayed = timed(partial(recorded.forward, B, states(recorded, batch, open_blocks)), device, seconds)
+                replayed = timed(partial(recorded.forward, states(recorded, batch, open_blocks)), device, seconds)
                 graphs, over = f"{1e3 * median(replayed):.2f}", f"{median(replayed) / least:.2f}"
             yield (
                 f"{kind.name:28}{open_blocks:5}{batch:6}{batch * open_blocks * B:6}{1e3 * median(taken):9.2f}"

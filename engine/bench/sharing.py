@@ -35,7 +35,7 @@ from tokenizers import Tokenizer
 from pytest_redline.report.plot import Series, line_plot
 from redline_engine.config import DecodeKnobs, ModelSpec
 from redline_engine.engine import Engine
-from redline_engine.models.base import Answer, Model, ModelInfo, Query
+from redline_engine.models.base import Answer, Batch, Model, ModelInfo
 from redline_engine.models.checkpoint import load
 from redline_engine.request import Prompt
 from redline_engine.trace import Trace
@@ -106,10 +106,10 @@ class Asked:
         self.info: ModelInfo = model.info
         self.queries = 0
 
-    def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:
+    def forward(self, batch: Batch) -> Answer:
         """Answer as the model does."""
-        self.queries += len(queries)
-        return self._model.forward(block_size, queries)
+        self.queries += len(batch.run)
+        return self._model.forward(batch)
 
 
 def read_prompts(checkpoint: Path, count: int) -> list[Prompt]:

@@ -8,7 +8,8 @@ it sees, so configurations that stand in the same decode state of a prompt share
     config.py    what may be asked for: ModelSpec (once, at load) and DecodeKnobs (per configuration)
     request.py   prompts in, replies out, and what is refused
     templates.py the turns around a text prompt of a chat model
-    engine.py    Engine.generate, Engine.step: collect -> forward -> accept -> advance -> release. Start reading here
+    engine.py    Engine.generate, Engine.step: admit -> forward -> advance -> release. Start reading here
+    lane.py      the walkers of a block size and the states they stand in, and the way from the one to the other
     walker.py    one configuration on one prompt: the multi-block state machine, many walkers as the rows of arrays
     table.py     the arrays that walkers are rows of
     replies.py   reading a reply, its text and its accounting off a row

@@ -1,12 +1,13 @@
 """The engine: prompts and configurations in, replies out. Start reading here.
 
 A prompt is submitted with all configurations that shall decode it. Each becomes a walker (`walker.py`); walkers that
-stand in the same decode state (`states.py`) share one forward. `Engine.step` is the whole loop::
+stand in the same decode state (`states.py`) share one forward. Those of a block size form a lane (`lane.py`).
+`Engine.step` is the whole loop::
 
-    collect   admit prompts while there is room, and gather the states that some walker stands on and nobody has run
-    forward   run them in one batch for each block size, prefills beside decodes
-    accept    give every walker on an answered state its answer; it judges and takes a step (`accept.py`, `walker.py`)
-    advance   place it on its next state; if that one was answered before, it goes on at once, for free
+    admit     put walkers at the start of further prompts while there is room
+    forward   run states that some walker stands in and nobody has run, in one batch for each block size
+    advance   every walker in an answered state judges the answer and takes a step (`accept.py`, `walker.py`) into its
+              next state; if that one was answered before, it goes on at once, for free
     release   hand out finished replies; a prompt's states and pages go with its last walker
 
 The engine knows token ids only. Text, if wanted, comes from a `detokenize` function.
@@ -18,20 +19,18 @@ model whose answers are exact; in float32 on a CPU up to decisions nearer to a t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
-from redline_engine.models.base import Answer, Model
+from redline_engine.lane import Lane
+from redline_engine.models.base import Model
 from redline_engine.request import Prompt, Reply, check_request
-from redline_engine.states import PagePool, Question, State, StateBook
 from redline_engine.stops import Detokenize
 from redline_engine.table import Rows
-from redline_engine.walker import Walkers
 
 
 @dataclass
@@ -59,17 +58,6 @@ class _Submitted(NamedTuple):
     ticket: int
     prompt: Prompt
     configurations: tuple[DecodeKnobs, ...]
-
-
-class _Standing(NamedTuple):
-    """A walker and the state it stands in."""
-
-    row: int
-    state: State
-
-
-_Arrived = tuple[State, list[int]]
-"""A state and walkers that stand in it."""
 
 
 class Engine:
@@ -113,13 +101,8 @@ class Engine:
         self._queue: deque[_Submitted] = deque()
         self._prompts: dict[int, Prompt] = {}  # by ticket, while a walker lives
         self._tickets = 0
-        self._steps = 0
-        self._walkers: dict[int, Walkers] = {}  # by block size
-        self._pools: dict[int, PagePool] = {}
-        self._configuration: dict[tuple[int, int], int] = {}  # (block size, row) -> number within its prompt
+        self._lanes: dict[int, Lane] = {}  # by block size
         self._books: dict[int, int] = {}  # ticket -> books still open
-        self._pending: list[State] = []
-        self._finished: list[_Standing] = []
 
     def generate(self, prompts: Iterable[Prompt], configurations: Sequence[DecodeKnobs]) -> list[list[Reply]]:
         """Decode every prompt under every configuration.
@@ -165,15 +148,21 @@ class Engine:
 
         Whatever the model raises passes through; the states of that batch are lost then, so make a new engine.
         """
-        states = self._collect()
-        self._forward(states)
-        self._advance([(state, state.waiting) for state in states])
+        self._admit()
+        self._forward()
+        for lane in self._lanes.values():
+            lane.advance()
         return self._release()
 
     @property
     def busy(self) -> bool:
         """Whether some prompt is not finished."""
         return bool(self._queue or self._prompts)
+
+    @property
+    def pages_in_use(self) -> int:
+        """Pages that are kept for the prompts alive."""
+        return sum(lane.states.pages.in_use for lane in self._lanes.values())
 
     def effective(self, knobs: DecodeKnobs) -> dict[str, Any]:
         """Every knob that is read, with the value in force here; equal maps decode equally."""
@@ -194,123 +183,61 @@ class Engine:
         self._tickets += 1
         return _Submitted(self._tickets - 1, prompt, resolved)
 
-    def _collect(self) -> list[State]:
-        """Admit prompts while fewer states than a batch wait; take a batch of them, oldest prompts first."""
-        while self._queue and max(len(self._pending), len(self._prompts)) < self.batch_size:
-            self._admit(self._queue.popleft())
-        self._pending.sort(key=lambda state: state.book.ticket)
-        states, self._pending = self._pending[: self.batch_size], self._pending[self.batch_size :]
-        return states
+    def _admit(self) -> None:
+        """Admit prompts while fewer states than a batch wait."""
+        while self._queue:
+            room = self.batch_size - max(self._pending().size, len(self._prompts))
+            if room <= 0:
+                break
+            rows: dict[int, list[Rows]] = {}
+            while self._queue and room > 0:  # as many as fit even if each configuration stands in a state of its own
+                room -= len(self._queue[0].configurations)
+                for size, added in self._begin(self._queue.popleft()):
+                    rows.setdefault(size, []).append(added)
+            for size, started in rows.items():
+                self._lanes[size].go_on(self._lanes[size].stand(np.concatenate(started)))
+            self.counts.peak_prompts = max(self.counts.peak_prompts, len(self._prompts))
 
-    def _admit(self, submitted: _Submitted) -> None:
-        """Put a walker of each configuration at the start of the prompt, one book per family."""
+    def _begin(self, submitted: _Submitted) -> Iterator[tuple[int, Rows]]:
+        """Put a walker of each configuration at the start of the prompt; yields block size and rows of each family."""
         families: dict[tuple[int, Sampling | None, bool], list[int]] = {}
         for number, knobs in enumerate(submitted.configurations):
             size = knobs.block_size or self.model.info.block_size
             families.setdefault((size, knobs.sampling, knobs.edits), []).append(number)
-        tokens = np.asarray(submitted.prompt.tokens, np.int32)
-        info = self.model.info
-        self._prompts[submitted.ticket] = submitted.prompt
-        self._books[submitted.ticket] = len(families)
-        self.counts.peak_prompts = max(self.counts.peak_prompts, len(self._prompts))
+        ticket, prompt, configurations = submitted
+        self._prompts[ticket], self._books[ticket] = prompt, len(families)
         for (size, sampling, edits), numbers in families.items():
-            walkers = self._walkers.get(size)
-            if walkers is None:
-                walkers = self._walkers[size] = Walkers(size, info.mask_id, self._detokenize, self._record)
-            pool = self._pools.setdefault(size, PagePool())
-            book = StateBook(submitted.ticket, tokens, size, info.mask_id, sampling, pool, len(numbers), edits)
-            chosen = [submitted.configurations[number] for number in numbers]
-            rows = walkers.add(submitted.prompt.tokens, chosen, info.end_ids)
-            self._configuration |= {(size, row): number for number, row in zip(numbers, rows.tolist(), strict=True)}
-            self._advance(self._stand([book] * len(rows), rows, walkers))
+            if size not in self._lanes:
+                self._lanes[size] = Lane(size, self.model.info, self._detokenize, self._record)
+            chosen = [configurations[number] for number in numbers]
+            yield size, self._lanes[size].add(ticket, prompt.tokens, sampling, edits, chosen, numbers)
 
-    def _stand(self, books: Sequence[StateBook], rows: Rows, walkers: Walkers) -> list[_Arrived]:
-        """Place walkers on their states; returns those whose states are answered, the others wait there."""
-        ready: dict[State, list[int]] = {}
-        for book, row, tokens in zip(books, rows.tolist(), walkers.stances(rows), strict=True):
-            state, new = book.find(tokens)
-            if new:
-                self.counts.forwards_run += 1
-                if state.answer is None:
-                    self._pending.append(state)
-            if state.answer is None:
-                state.waiting.append(row)
-            else:
-                ready.setdefault(state, []).append(row)
-        return list(ready.items())
+    def _pending(self) -> Rows:
+        """Tickets of the states that nobody has asked about, lane after lane."""
+        return np.concatenate([np.zeros(0, np.int64), *(lane.pending() for lane in self._lanes.values())])
 
-    def _forward(self, states: Sequence[State]) -> None:
-        """Ask the model for the states, those of a block size together."""
-        self._steps += 1
-        batches: dict[int, list[Question]] = {}
-        for state in states:
-            question = state.book.ask(state, self._steps)
-            if question is not None:
-                batches.setdefault(state.book.block_size, []).append(question)
-        for size, batch in batches.items():
-            answers = self.model.forward(size, [question.query for question in batch])
-            for question, answer in zip(batch, answers, strict=True):
-                bad = bool(np.isnan(answer.confidence).any())
-                question.hear(self._ask_by_block(size, question) if bad else answer)
-            self.counts.model_calls += 1
-        for state in states:
-            state.book.recall(state)
-        self.counts.peak_pages = max(self.counts.peak_pages, sum(pool.in_use for pool in self._pools.values()))
-
-    def _ask_by_block(self, size: int, question: Question) -> Answer:
-        """Ask again, one block after the other.
-
-        A masked position that is not finite spoils those it is masked for as well, as 0 times NaN is NaN. So what a bad
-        block did to those before it in its query, or to queries that read their pages, is undone.
-        """
-        answers = [self.model.forward(size, [piece])[0] for piece in question.pieces(size)]
-        return Answer(*map(np.concatenate, zip(*answers, strict=True)))
-
-    def _advance(self, ready: list[_Arrived]) -> None:
-        """Let walkers on answered states step until each is finished or waits on a state without an answer."""
-        while ready:
-            by_size: dict[int, list[_Arrived]] = {}
-            for state, rows in ready:
-                size = state.book.block_size
-                if state.problem:
-                    for row in rows:
-                        self._walkers[size].fail(row)
-                        self._finished.append(_Standing(row, state))
-                else:
-                    by_size.setdefault(size, []).append((state, rows))
-            ready = []
-            for size, group in by_size.items():
-                standing = np.array([row for _, rows in group for row in rows])
-                answers = [cast(Answer, state.answer) for state, rows in group for _ in rows]
-                done = self._walkers[size].advance(
-                    standing,
-                    np.concatenate([answer.tokens for answer in answers]),
-                    np.concatenate([answer.confidence for answer in answers]),
-                )
-                states = [state for state, rows in group for _ in rows]
-                self._finished += map(_Standing, standing[done].tolist(), compress(states, done))
-                books = [state.book for state in compress(states, ~done)]
-                ready += self._stand(books, standing[~done], self._walkers[size])
+    def _forward(self) -> None:
+        """Run a batch of pending states, oldest prompts first."""
+        tickets, start = self._pending(), 0
+        oldest = np.argsort(tickets, kind="stable")[: self.batch_size]
+        for lane in self._lanes.values():
+            end = start + lane.pending().size
+            self.counts.model_calls += lane.forward(self.model, oldest[(start <= oldest) & (oldest < end)] - start)
+            start = end
+        self.counts.peak_pages = max(self.counts.peak_pages, self.pages_in_use)
 
     def _release(self) -> list[Reply]:
-        """Make the replies of finished walkers, and free the prompts that have no walker left."""
+        """Make the replies of finished walkers, and forget the prompts that have none left."""
         replies = []
-        finished, self._finished = self._finished, []
-        for row, state in finished:
-            book = state.book
-            walkers = self._walkers[book.block_size]
-            error = None
-            if state.problem:
-                error = f"prompt {self._prompts[book.ticket].id}: {state.problem}; decoding stopped"
-            tokens, text, trace = walkers.said(row)
-            number = self._configuration.pop((book.block_size, row))
-            replies.append(Reply(book.ticket, number, tuple(tokens), text, trace, error))
-            self.counts.forwards_charged += trace.forwards
-            walkers.release(row)
-            book.walkers -= 1
-            if not book.walkers:
-                book.close()
-                self._books[book.ticket] -= 1
-                if not self._books[book.ticket]:
-                    del self._books[book.ticket], self._prompts[book.ticket]
+        for lane in self._lanes.values():
+            finished, closed = lane.release()
+            for ticket, number, (tokens, text, trace), problem in finished:
+                error = f"prompt {self._prompts[ticket].id}: {problem}; decoding stopped" if problem else None
+                replies.append(Reply(ticket, number, tuple(tokens), text, trace, error))
+                self.counts.forwards_charged += trace.forwards
+            for ticket in closed:
+                self._books[ticket] -= 1
+                if not self._books[ticket]:
+                    del self._books[ticket], self._prompts[ticket]
+        self.counts.forwards_run = sum(lane.forwards_run for lane in self._lanes.values())
         return replies

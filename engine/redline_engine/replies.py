@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redline_engine.stops import Detokenize, Stop, find_stop
 from redline_engine.table import Rows, WalkerTable
@@ -54,10 +56,12 @@ class Replies:
         if strings:
             self._strings[row] = strings
 
-    def forget(self, row: int) -> None:
+    def forget(self, rows: Rows) -> None:
         """Look no more."""
-        self._strings.pop(row, None)
-        self._stops.pop(row, None)
+        if self._strings:
+            for row in rows.tolist():
+                self._strings.pop(row, None)
+                self._stops.pop(row, None)
 
     def find_stops(self, rows: Rows) -> list[int]:
         """Return those of `rows` whose settled text holds one of their stop strings."""
@@ -67,8 +71,8 @@ class Replies:
         found = []
         for row in rows.tolist():
             if row in self._strings:
-                walker = self._table.row(row)
-                tokens = self._settled(row, walker)
+                (walker,) = self._table.numbers(np.array([row]))
+                tokens = _settled(self._table.flat[row], walker)
                 ends = walker["end"] < walker["settled"]
                 stop = find_stop(tokens[:-1] if ends else tokens, self._strings[row], self._detokenize)
                 if stop:
@@ -76,33 +80,38 @@ class Replies:
                     found.append(row)
         return found
 
-    def said(self, row: int, records: list[ForwardRecord]) -> Said:
-        """Reply and accounting of a finished walker."""
-        walker, size = self._table.row(row), self._table.block_size
-        reason, stop = REASONS[walker["reason"]], self._stops.get(row)
-        ends = stop is None and walker["end"] < walker["settled"]
-        tokens = [] if reason == "error" else self._settled(row, walker)[: stop.tokens if stop else None]
-        text = None
-        if self._detokenize is not None:
-            text = stop.text if stop else self._detokenize(tokens[:-1] if ends else tokens)
-        resolved = walker["resolved"]
-        opened = self._table.tokens[row, walker["prompt_length"] // size : walker["opened"]]
-        trace = Trace(
-            finish_reason=reason,
-            forwards=walker["forwards"],
-            zero_token_forwards=walker["zero_token"],
-            commit_only_forwards=walker["commit_only"],
-            tokens_resolved=resolved,
-            reply_tokens=len(tokens),
-            end_token=ends,
-            tokens_after_reply=resolved - len(tokens),
-            masks_left=int(np.count_nonzero(opened == self._table.mask_id)),
-            records=tuple(records),
-        )
-        return Said(tokens, text, trace)
+    def said(self, rows: Rows, records: Mapping[int, Sequence[ForwardRecord]]) -> list[Said]:
+        """Reply and accounting of finished walkers; `records` are those of rows that keep them."""
+        size = self._table.block_size
+        lines = self._table.flat[rows]
+        masks = np.cumsum(lines == self._table.mask_id, axis=1)  # a prompt has none
+        made = []
+        for row, walker, whole, marks in zip(rows.tolist(), self._table.numbers(rows), lines, masks, strict=True):
+            reason, stop = REASONS[walker["reason"]], self._stops.get(row)
+            ends = stop is None and walker["end"] < walker["settled"]
+            tokens = [] if reason == "error" else _settled(whole, walker)[: stop.tokens if stop else None]
+            text = None
+            if self._detokenize is not None:
+                text = stop.text if stop else self._detokenize(tokens[:-1] if ends else tokens)
+            resolved = walker["resolved"]
+            trace = Trace(
+                finish_reason=reason,
+                forwards=walker["forwards"],
+                zero_token_forwards=walker["zero_token"],
+                commit_only_forwards=walker["commit_only"],
+                tokens_resolved=resolved,
+                reply_tokens=len(tokens),
+                end_token=ends,
+                tokens_after_reply=resolved - len(tokens),
+                masks_left=int(marks[walker["opened"] * size - 1]) if walker["opened"] else 0,
+                records=tuple(records.get(row, ())),
+            )
+            made.append(Said(tokens, text, trace))
+        return made
 
-    def _settled(self, row: int, walker: dict[str, Any]) -> list[int]:
-        """Tokens after the prompt without a gap, up to an end token or the limit."""
-        end = min(walker["limit"], walker["settled"], walker["end"] + 1)
-        tokens: list[int] = self._table.flat[row, walker["prompt_length"] : end].tolist()
-        return tokens
+
+def _settled(whole: NDArray[np.int32], walker: dict[str, Any]) -> list[int]:
+    """Tokens of a row after the prompt without a gap, up to an end token or the limit."""
+    end = min(walker["limit"], walker["settled"], walker["end"] + 1)
+    tokens: list[int] = whole[walker["prompt_length"] : end].tolist()
+    return tokens

@@ -1,17 +1,20 @@
-"""Decode states of a prompt, what the model said in each, and the trie of blocks behind them.
+"""Decode states of prompts, what the model said in each, and the trie of blocks behind them.
 
 A *state* is what the model sees: family, prompt, all tokens through the last block that is run. Its answer is the same
 for every configuration, so it is asked for once and remembered as long as a walker of the prompt lives. A *family*
 holds what changes an answer beside the tokens: block size and how tokens are drawn (and, as an engine has one model,
 checkpoint and precision). Which blocks are cached already changes what a forward computes and not what it says, so it
-is no part of a state. A state without a masked position asks nothing: its answer is known to be empty, and its blocks
-are run with those of the prompt's next state. See docs/decisions/0022-states-and-families.md.
+is no part of a state. A state without a masked position asks nothing: its blocks are run with those of the prompt's
+next state. See docs/decisions/0022-states-and-families.md.
 
 As attention is block-causal, what is said in a block depends on the tokens up to its end only. So states that begin
-alike share their first blocks, resolved or not: each prefix of blocks is a node of a trie, is run once, and keeps a
-page and its answer. Where states part, the trie forks. Pages of complete leading blocks are kept while a walker of the
-prompt lives; those of blocks with masks in or before them, through the next step that asks about the prompt
+alike share their first blocks, resolved or not: each prefix of blocks is a *node* of a trie, is run once, and keeps a
+page and its answer. A state is the node of its last block. Pages of complete leading blocks are kept while a walker of
+the prompt lives; those of blocks with masks in or before them, through the next step that asks about the prompt
 (docs/decisions/0064-blocks-are-shared-below-states.md).
+
+Nodes are the rows of an array, and those of many walkers are found, added and asked about together. Letters: ``W``
+walkers, ``S`` states of a step, ``D`` blocks of the longest, ``B`` block size; ``Q`` and ``T`` as in `models.base`.
 
 Random numbers of a draw are a hash of (seed, prompt, tokens through the block's end, position). They depend neither on
 company nor on order, and equal seeds make configurations draw the same token in the same place.
@@ -19,305 +22,310 @@ company nor on order, and equal seeds make configurations draw the same token in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
-from redline_engine.models.base import Answer, Query
+from redline_engine.models.base import NO_PAGE, Answer, Batch, Numbers
+from redline_engine.table import FreeNumbers, grown
 
-_NO_UNIFORMS = np.zeros(0, np.float64)
-_NOTHING = Answer(np.zeros(0, np.int32), np.zeros(0, np.float32))
+Flags = NDArray[np.bool_]
 
-
-class PagePool:
-    """Numbers for pages; those given back are used again first, so that what lies behind them stays small."""
-
-    def __init__(self) -> None:
-        self._free: list[int] = []
-        self._next = 0
-
-    @property
-    def in_use(self) -> int:
-        """Pages handed out and not given back."""
-        return self._next - len(self._free)
-
-    def take(self) -> int:
-        """Hand out a page."""
-        if self._free:
-            return self._free.pop()
-        self._next += 1
-        return self._next - 1
-
-    def give_back(self, pages: Sequence[int]) -> None:
-        """Take pages back."""
-        self._free.extend(pages)
+BOOK = np.dtype(
+    [
+        ("ticket", np.int64),  # number of the prompt in the order of admission
+        ("length", np.int64),  # tokens of the prompt
+        ("edits", np.bool_),  # whether walkers also hear about resolved positions of their last block
+        ("kind", np.int64),  # how tokens are drawn
+        ("walkers", np.int64),  # that have not finished
+        ("step", np.int64),  # steps that asked about it so far
+    ]
+)
 
 
-class Block:
-    """The tokens of a prompt through the end of one block, as far as the model knows them.
+def node_dtype(block_size: int) -> np.dtype[Any]:
+    """Row of a node, for ``B``."""
+    return np.dtype(
+        [
+            ("parent", np.int64),  # of the blocks before; none for the root of a book
+            ("book", np.int64),
+            ("key", np.uint64),  # that it is found by
+            ("found", np.bool_),  # whether it is found by its key: roots and prompts' full blocks are not
+            ("depth", np.int64),  # blocks through its end
+            ("page", np.int64),  # `NO_PAGE` while none is kept
+            ("lent", np.int64),  # the book's step in which it was last run or read
+            ("clean", np.bool_),  # no mask in or before it
+            ("asked", np.bool_),  # whether its positions were asked about; true if there are none
+            ("bad", np.bool_),  # what was said there is not finite
+            ("visited", np.bool_),  # whether a walker came to it as a state
+            ("tokens", np.int32, (block_size,)),
+            ("asks", np.bool_, (block_size,)),  # positions to ask about
+            ("said", np.int32, (block_size,)),
+            ("confidence", np.float32, (block_size,)),
+        ],
+        align=True,
+    )
+
+
+class Question(NamedTuple):
+    """A batch, and the ``[T]`` nodes of the blocks that it runs."""
+
+    batch: Batch
+    nodes: Numbers
+
+
+class States:
+    """All states of one block size.
+
+    Parameters
+    ----------
+    block_size, mask_id
+        ``B``; token at an unresolved position.
 
     Attributes
     ----------
     pages
-        Of all blocks through its end; None while its own is not kept.
-    asked, answer
-        Whether the model was asked about its positions, and what it said.
+        Numbers of the pages that are kept.
+    any_bad
+        Whether something was said that is not finite, ever.
     """
 
-    __slots__ = ("answer", "asked", "pages")
-
-    def __init__(self, pages: tuple[int, ...] | None = None) -> None:
-        self.pages = pages
-        self.asked = False
-        self.answer: Answer | None = None
-
-
-class Question(NamedTuple):
-    """A query, and the blocks that its positions lie in, each with the number of them."""
-
-    query: Query
-    blocks: list[tuple[Block, int]]
-
-    def pieces(self, block_size: int) -> Iterator[Query]:
-        """Yield the same as a query for each block that is run; each reads what those before it keep."""
-        query = self.query
-        for end in range(query.cached + 1, len(query.pages) + 1):
-            low, high = np.searchsorted(query.positions, ((end - 1) * block_size, end * block_size))
-            yield Query(
-                query.tokens[: end * block_size],
-                query.pages[:end],
-                end - 1,
-                query.positions[low:high],
-                query.sampling,
-                query.uniforms[low:high],
-            )
-
-    def hear(self, answer: Answer) -> None:
-        """Give each block its part of the answer."""
-        if len(self.blocks) == 1:
-            self.blocks[0][0].answer = answer
-            return
-        start = 0
-        for block, count in self.blocks:
-            chosen = slice(start, start + count)
-            block.answer = Answer(answer.tokens[chosen], answer.confidence[chosen])
-            start += count
-
-
-class State:
-    """One decode state.
-
-    Attributes
-    ----------
-    tokens, key
-        ``[T]`` int32, and those behind the prompt's full blocks as bytes.
-    positions
-        That are asked about: the masked ones; in a family that edits, all of the last block.
-    complete
-        Leading blocks without a mask.
-    answer
-        None until it is known: at once where nothing is asked, or all its blocks were asked about before.
-    problem
-        Empty, or why the answer must not be used: what was found, and at which position.
-    waiting
-        Rows of the walkers that stand here.
-    """
-
-    __slots__ = ("answer", "book", "complete", "key", "positions", "problem", "tokens", "waiting")
-
-    def __init__(
-        self, book: StateBook, tokens: NDArray[np.int32], key: bytes, positions: NDArray[np.int64], complete: int
-    ) -> None:
-        self.book = book
-        self.tokens = tokens
-        self.key = key
-        self.positions = positions
-        self.complete = complete
-        self.answer: Answer | None = None if positions.size else _NOTHING
-        self.problem = ""
-        self.waiting: list[int] = []
-
-
-class StateBook:
-    """All states of one prompt in one family.
-
-    Parameters
-    ----------
-    ticket
-        Number of the prompt in the order of admission.
-    prompt
-        ``[P]`` int32 tokens.
-    block_size, mask_id, sampling
-        Of the family and the model.
-    pool
-        Where pages of this block size come from.
-    walkers
-        Walkers that have not finished yet.
-    edits
-        Whether the family's walkers also hear about the resolved positions of the last block.
-    """
-
-    def __init__(
-        self,
-        ticket: int,
-        prompt: NDArray[np.int32],
-        block_size: int,
-        mask_id: int,
-        sampling: Sampling | None,
-        pool: PagePool,
-        walkers: int,
-        edits: bool = False,
-    ) -> None:
-        self.ticket = ticket
+    def __init__(self, block_size: int, mask_id: int) -> None:
         self.block_size = block_size
-        self.walkers = walkers
+        self.pages = FreeNumbers()
         self._mask_id = mask_id
-        self._sampling = sampling
-        self._edits = edits
-        self._length = len(prompt)
-        self._pool = pool
-        self._prompt_digest = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
-        self._full = len(prompt) // block_size  # blocks that are equal in all states
-        self._start = self._full * block_size
-        self._block_bytes = block_size * np.dtype(np.int32).itemsize
-        self._states: dict[bytes, State] = {}
-        # by the tokens behind the prompt's full blocks, which together are the first
-        self._blocks: dict[bytes, Block] = {b"": Block(None if self._full else ())}
-        self._kept: list[int] = []  # pages of complete leading blocks
-        self._lent: dict[Block, None] = {}  # other blocks that were run or read in this step
-        self._lent_before: dict[Block, None] = {}  # or in the last one that asked, and not since
-        self._step = -1
+        self._nodes: NDArray[Any] = np.zeros(0, node_dtype(block_size))
+        self._books: NDArray[Any] = np.zeros(0, BOOK)
+        self._free_nodes, self._free_books = FreeNumbers(), FreeNumbers()
+        self._at: dict[int, int] = {}  # key -> node
+        self.any_bad = False
+        self._lent = np.zeros(0, np.int64)  # nodes with a mask in or before them that have a page
+        self._kinds: dict[Sampling | None, int] = {}
+        self._digests: dict[int, bytes] = {}  # of the prompts that tokens are drawn for, by book
+        self._factors = np.cumprod(np.full(block_size + 1, 0x9E3779B97F4A7C15, np.uint64))  # for parent and tokens
 
-    def find(self, tokens: NDArray[np.int32]) -> tuple[State, bool]:
-        """Return the state with these tokens, masks where unresolved, and whether it is new; they may change later."""
-        key = tokens[self._start :].tobytes()
-        state = self._states.get(key)
-        if state is not None:
-            return state, False
-        positions = masked = (tokens == self._mask_id).nonzero()[0]
-        complete = int(masked[0] if masked.size else len(tokens)) // self.block_size
-        if self._edits:
-            positions = np.arange(max(self._length, len(tokens) - self.block_size), len(tokens))
-        state = self._states[key] = State(self, tokens.copy(), key, positions, complete)
-        if self._is_answered(state):
-            self.recall(state)
-        return state, True
+    def open(
+        self, ticket: int, prompt: NDArray[np.int32], sampling: Sampling | None, edits: bool, walkers: int
+    ) -> tuple[int, Numbers]:
+        """Begin a book: all states of one prompt in one family.
 
-    def ask(self, state: State, step: int) -> Question | None:
-        """Put a state's question to the model, and take pages for the blocks that it runs.
-
-        None if all its blocks were asked about before, in this step or earlier. Questions put later read these pages,
-        so they may not be answered before this one. Pages lent two asking steps ago are given back first.
+        Returns
+        -------
+        Its number, and the nodes of its root and of the prompt's full blocks.
         """
-        if step != self._step:
-            self._step = step
-            self._pool.give_back(_release(self._lent_before))
-            self._lent, self._lent_before = {}, self._lent
-        if self._is_answered(state):
-            return None
-        last, first = len(state.tokens) // self.block_size, int(state.positions[0]) // self.block_size
-        path = self._known(state, first, last)
-        cached = len(path)
-        if cached == last:
-            return None
-        for end in range(state.complete + 1, cached + 1):
-            self._lend(self._blocks[self._key(state, end)])
-        asking = []
-        for end in range(max(cached + 1, self._full), last + 1):
-            key = self._key(state, end)
-            block = self._blocks.get(key)
-            if block is None:
-                block = self._blocks[key] = Block()
-            if block.pages is None:
-                new = [self._pool.take() for _ in range(end - len(path))]
-                block.pages = (*path, *new)
-                if end <= state.complete:
-                    self._kept += new
-            if end > state.complete:
-                self._lend(block)
-            path = block.pages
-            if end > first and not block.asked and (end == last or not self._edits):
-                block.asked = True
-                asking.append((block, self._inside(state, end)))
-        positions = asking[0][1] if len(asking) == 1 else np.concatenate([inside for _, inside in asking])
-        uniforms = _NO_UNIFORMS if self._sampling is None else self._uniforms(state, positions, self._sampling.seed)
-        query = Query(state.tokens, path, cached, positions, self._sampling, uniforms)
-        return Question(query, [(block, len(inside)) for block, inside in asking])
+        (book,) = self._free_books.take(1).tolist()
+        self._books = grown(self._books, book)
+        kind = self._kinds.setdefault(sampling, len(self._kinds))
+        self._books[book] = (ticket, len(prompt), edits, kind, walkers, 0)
+        if sampling is not None:
+            self._digests[book] = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
+        full = len(prompt) // self.block_size
+        nodes = self._take(full + 1)
+        rows = np.zeros(full + 1, self._nodes.dtype)
+        rows["parent"][1:] = nodes[:-1]
+        rows["parent"][0] = -1
+        rows["book"], rows["depth"], rows["page"] = book, np.arange(full + 1), NO_PAGE
+        rows["clean"] = rows["asked"] = True
+        rows["tokens"][1:] = prompt[: full * self.block_size].reshape(full, self.block_size)
+        self._nodes[nodes] = rows
+        return book, nodes
 
-    def recall(self, state: State) -> None:
-        """Put together the answer of a state whose blocks have theirs."""
-        first, last = int(state.positions[0]) // self.block_size, len(state.tokens) // self.block_size
-        said = []
-        for end in range(first + 1, last + 1):
-            block = self._blocks[self._key(state, end)]
-            assert block.answer is not None
-            said.append(block.answer)
-        answer = said[0] if len(said) == 1 else Answer(*map(np.concatenate, zip(*said, strict=True)))
-        bad = np.isnan(answer.confidence)
-        if bad.any():
-            state.problem = f"position {state.positions[bad.argmax()]}: logits are not finite"
-        state.answer = answer
+    def tickets(self, books: Numbers) -> Numbers:
+        """Tickets of books."""
+        tickets: Numbers = self._books["ticket"][books]
+        return tickets
 
-    def close(self) -> None:
-        """Give the pages back; nobody stands in these states any more."""
-        self._pool.give_back([*self._kept, *_release(self._lent), *_release(self._lent_before)])
-        self._kept = []
-        self._states.clear()
-        self._blocks.clear()
+    def find(self, parents: Numbers, tokens: NDArray[np.int32], turn: int = 0) -> Numbers:
+        """Return the nodes ``[W]`` of blocks ``[W, B]`` behind others, adding those that are new.
 
-    def _is_answered(self, state: State) -> bool:
-        """Whether the last block has its answer; those before it that are asked about were asked no later."""
-        block = self._blocks.get(state.key)
-        return block is not None and block.answer is not None
+        `turn` counts the blocks that had the same key and were others.
+        """
+        keys = self._keys(parents, tokens, turn)
+        found = np.array(list(map(self._at.get, keys.tolist(), repeat(-1))), np.int64)
+        new = (found < 0).nonzero()[0]
+        if new.size:
+            unique, first, number = np.unique(keys[new], return_index=True, return_inverse=True)
+            found[new] = self._add(unique, parents[new[first]], tokens[new[first]])[number]
+        nodes = self._nodes
+        others = (nodes["parent"][found] != parents) | (nodes["tokens"][found] != tokens).any(axis=1)
+        if others.any():
+            found[others] = self.find(parents[others], tokens[others], turn + 1)
+        return found
 
-    def _key(self, state: State, end: int) -> bytes:
-        """Key of the blocks of a state before block `end`."""
-        return state.key[: (end - self._full) * self._block_bytes]
+    def visit(self, states: Numbers) -> Numbers:
+        """Note that walkers came to states; returns which of them, by their place, nobody had come to, each once."""
+        new = (~self._nodes["visited"][states]).nonzero()[0]
+        if new.size:
+            new = new[np.unique(states[new], return_index=True)[1]]
+            self._nodes["visited"][states[new]] = True
+        return new
 
-    def _known(self, state: State, first: int, last: int) -> tuple[int, ...]:
-        """Pages of the leading blocks that need not be run: they lie there, and are asked about from `first` on."""
-        for end in range(last, self._full - 1, -1):
-            block = self._blocks.get(self._key(state, end))
-            if block is not None and block.pages is not None and (end <= first or block.asked):
-                return block.pages
-        return ()
+    def answered(self, states: Numbers) -> Flags:
+        """Whether what is said in states is known; where nothing is asked, it is."""
+        known: Flags = self._nodes["asked"][states]
+        return known
 
-    def _lend(self, block: Block) -> None:
-        self._lent_before.pop(block, None)
-        self._lent[block] = None
+    def said(self, nodes: Numbers) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Tokens and confidence in nodes, with a dimension more; they mean something where it was asked."""
+        return self._nodes["said"][nodes], self._nodes["confidence"][nodes]
 
-    def _inside(self, state: State, end: int) -> NDArray[np.int64]:
-        """Positions of a state in the block before `end`."""
-        if state.positions[0] >= (end - 1) * self.block_size and end * self.block_size == len(state.tokens):
-            return state.positions
-        low, high = np.searchsorted(state.positions, ((end - 1) * self.block_size, end * self.block_size))
-        return state.positions[low:high]
+    def bad(self, nodes: Numbers) -> Flags:
+        """Whether what was said in nodes is not finite."""
+        spoilt: Flags = self._nodes["bad"][nodes]
+        return spoilt
 
-    def _uniforms(self, state: State, positions: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-        """Return a number in [0, 1) for each position, 53 bits from a hash."""
+    def problem(self, path: Numbers) -> str:
+        """Why what was said along the blocks of a state must not be used: what was found, and where first."""
+        node = self._nodes[path[self.bad(path).argmax()]]
+        position = (node["depth"] - 1) * self.block_size + (node["asks"] & np.isnan(node["confidence"])).argmax()
+        return f"position {position}: logits are not finite"
+
+    def ask(self, paths: Numbers, depths: Numbers) -> Question:
+        """Put the questions of a step's states to the model, and take pages for the blocks that they run.
+
+        A block that several states need is run for the first of them; a state whose blocks are all run for others needs
+        no query. Pages lent two asking steps of their book ago are given back first.
+
+        Parameters
+        ----------
+        paths, depths
+            Nodes ``[S, D]`` of the states' blocks, and how many ``[S]`` each has; what stands behind them is not read.
+            All states differ, and none is answered.
+        """
+        level = np.arange(paths.shape[1])
+        inside = level < depths[:, None]
+        paths = np.where(inside, paths, paths[:, :1])
+        books = self._nodes["book"][paths[:, 0]]
+        self._return_lent(books)
+        inner = self._books["edits"][books][:, None] & (level < depths[:, None] - 1)
+        asking = inside & ~self._nodes["asked"][paths] & ~inner
+        state, place = (asking | (inside & (self._nodes["page"][paths] == NO_PAGE))).nonzero()
+        first = np.sort(np.unique(paths[state, place], return_index=True)[1])
+        state, place = state[first], place[first]
+        nodes = paths[state, place]
+        states, run = np.unique(state, return_counts=True)
+        self._lend(nodes, paths[states][inside[states]])
+        kinds = self._books["kind"][books[states]]
+        batch = Batch(
+            tokens=self._nodes["tokens"][nodes],
+            asked=self._nodes["asks"][nodes] & np.isin(nodes, paths[asking])[:, None],
+            run=run,
+            cached=depths[states] - run,
+            pages=np.where(inside[states], self._nodes["page"][paths[states]], NO_PAGE),
+            prompts=books[states],
+            samplings=tuple(self._kinds),
+            kinds=kinds,
+            uniforms=np.zeros((len(nodes), self.block_size)),
+        )
+        drawn = np.repeat(kinds != self._kinds.get(None, -1), run)
+        for number in drawn.nonzero()[0].tolist():
+            path = paths[state[number], : place[number] + 1]
+            batch.uniforms[number] = self._uniforms(path, batch.samplings[self._books["kind"][books[state[number]]]])
+        return Question(batch, nodes)
+
+    def hear(self, question: Question, answer: Answer) -> None:
+        """Remember what was said where it was asked."""
+        heard = question.batch.asked.any(axis=1)
+        nodes = question.nodes[heard]
+        self._nodes["said"][nodes] = answer.tokens[heard]
+        self._nodes["confidence"][nodes] = answer.confidence[heard]
+        self._nodes["bad"][nodes] = bad = spoilt(question.batch, answer)[heard]
+        self.any_bad |= bool(bad.any())
+        self._nodes["asked"][nodes] = True
+
+    def leave(self, books: Numbers) -> Numbers:
+        """Take one walker for each mention of a book out of it; returns the books that have none left, now closed.
+
+        Their pages are given back; nobody stands in their states any more.
+        """
+        np.subtract.at(self._books["walkers"], books, 1)
+        closed = np.unique(books[self._books["walkers"][books] == 0])
+        if closed.size:
+            gone = np.isin(self._nodes["book"], closed).nonzero()[0]
+            self._lent = self._lent[~np.isin(self._nodes["book"][self._lent], closed)]
+            rows = self._nodes[gone]
+            for key in rows["key"][rows["found"]].tolist():
+                del self._at[key]
+            self.pages.give_back(rows["page"][rows["page"] != NO_PAGE])
+            self._nodes["book"][gone] = -1
+            self._free_nodes.give_back(gone)
+            self._free_books.give_back(closed)
+            for book in closed.tolist():
+                self._digests.pop(book, None)
+        return closed
+
+    def _keys(self, parents: Numbers, tokens: NDArray[np.int32], turn: int) -> NDArray[np.uint64]:
+        """64 bits of a hash of blocks behind others."""
+        keys: NDArray[np.uint64] = (tokens.astype(np.uint64) * self._factors[1:]).sum(axis=1, dtype=np.uint64)
+        keys += (parents + 1).astype(np.uint64) * self._factors[0]
+        keys ^= keys >> np.uint64(29)
+        keys *= np.uint64(0xBF58476D1CE4E5B9)
+        keys ^= keys >> np.uint64(32)
+        keys += np.uint64(turn)
+        return keys
+
+    def _add(self, keys: NDArray[np.uint64], parents: Numbers, tokens: NDArray[np.int32]) -> Numbers:
+        """Add nodes, whose keys must be new; returns them."""
+        nodes = self._take(len(keys))
+        self._at.update(zip(keys.tolist(), nodes.tolist(), strict=True))
+        rows = np.zeros(len(keys), self._nodes.dtype)
+        rows["parent"], rows["key"], rows["found"], rows["page"] = parents, keys, True, NO_PAGE
+        rows["book"] = books = self._nodes["book"][parents]
+        rows["depth"] = depth = self._nodes["depth"][parents] + 1
+        rows["tokens"] = tokens
+        masked = tokens == self._mask_id
+        rows["clean"] = self._nodes["clean"][parents] & ~masked.any(axis=1)
+        behind = (depth - 1)[:, None] * self.block_size + np.arange(self.block_size)
+        behind = behind >= self._books["length"][books][:, None]
+        rows["asks"] = asks = masked | (behind & self._books["edits"][books][:, None])
+        rows["asked"] = ~asks.any(axis=1)
+        self._nodes[nodes] = rows
+        return nodes
+
+    def _take(self, count: int) -> Numbers:
+        nodes = self._free_nodes.take(count)
+        have = len(self._nodes)
+        self._nodes = grown(self._nodes, int(nodes.max(initial=0)))
+        self._nodes["book"][have:] = -1
+        return nodes
+
+    def _lend(self, nodes: Numbers, read: Numbers) -> None:
+        """Take pages for nodes that have none, and note which nodes with masks are read in this step."""
+        nodes = nodes[self._nodes["page"][nodes] == NO_PAGE]
+        self._nodes["page"][nodes] = self.pages.take(len(nodes))
+        self._lent = np.concatenate([self._lent, nodes[~self._nodes["clean"][nodes]]])
+        self._nodes["lent"][read] = self._books["step"][self._nodes["book"][read]]
+
+    def _return_lent(self, books: Numbers) -> None:
+        """Begin a step that asks about some books: give back pages that the last one did not read."""
+        self._books["step"][books] += 1  # once, however often a book is mentioned
+        lent = self._lent
+        since = self._books["step"][self._nodes["book"][lent]] - self._nodes["lent"][lent]
+        stale = lent[since > 1]
+        self.pages.give_back(self._nodes["page"][stale])
+        self._nodes["page"][stale] = NO_PAGE
+        self._lent = lent[since <= 1]
+
+    def _uniforms(self, path: Numbers, sampling: Sampling | None) -> NDArray[np.float64]:
+        """Return a number in [0, 1) for each position of a path's last block, 53 bits from a hash."""
+        assert sampling is not None
+        stem = blake2b(
+            sampling.seed.to_bytes(8, "little") + self._digests[int(self._nodes["book"][path[0]])], digest_size=8
+        )
+        stem.update(self._nodes["tokens"][path].astype("<i4").tobytes())
         numbers = []
-        stems: dict[int, blake2b] = {}
-        for position in positions.tolist():
-            end = (position // self.block_size + 1) * self.block_size
-            if end not in stems:
-                stems[end] = blake2b(seed.to_bytes(8, "little") + self._prompt_digest, digest_size=8)
-                stems[end].update(state.tokens[:end].astype("<i4").tobytes())
-            leaf = stems[end].copy()
+        for position in range((len(path) - 1) * self.block_size, len(path) * self.block_size):
+            leaf = stem.copy()
             leaf.update(b"@" + position.to_bytes(8, "little"))
             numbers.append((int.from_bytes(leaf.digest(), "little") >> 11) / 2**53)
-        return np.array(numbers, np.float64)
+        return np.array(numbers)
 
 
-def _release(blocks: dict[Block, None]) -> list[int]:
-    """Forget the blocks' own pages; returns them."""
-    pages = []
-    for block in blocks:
-        assert block.pages is not None
-        pages.append(block.pages[-1])
-        block.pages = None
-    blocks.clear()
-    return pages
+def spoilt(batch: Batch, answer: Answer) -> Flags:
+    """Blocks ``[T]`` where something was asked and the answer is not finite."""
+    flags: Flags = np.any(batch.asked & np.isnan(answer.confidence), axis=1)
+    return flags

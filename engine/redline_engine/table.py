@@ -14,6 +14,8 @@ NOWHERE = 2**31 - 1  # position of an end token that is not there; a limit that 
 WALKER = np.dtype(
     [
         # fixed when the walker starts
+        ("book", np.int64),  # of its states
+        ("number", np.int64),  # of its configuration among those of the prompt
         ("prompt_length", np.int64),
         ("limit", np.int64),  # position one past the last that a reply may hold
         ("last_block", np.int64),  # block of the limit: none opens beyond it
@@ -45,6 +47,37 @@ WALKER = np.dtype(
 )
 
 
+class FreeNumbers:
+    """Numbers from 0 on; those given back are used again first, so that what lies behind them stays small."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._next = 0
+
+    @property
+    def in_use(self) -> int:
+        """Numbers handed out and not given back."""
+        return self._next - len(self._free)
+
+    def take(self, count: int) -> Rows:
+        """Hand out numbers, all different."""
+        again = min(count, len(self._free))
+        used = self._free[len(self._free) - again :]
+        del self._free[len(self._free) - again :]
+        begin, self._next = self._next, self._next + count - again
+        return np.array([*used, *range(begin, self._next)], np.int64)
+
+    def give_back(self, numbers: Rows) -> None:
+        """Take numbers back."""
+        self._free.extend(numbers.tolist())
+
+
+def grown(array: NDArray[Any], last: int) -> NDArray[Any]:
+    """Return an array with room for row `last`, twice as long as before if it had none; new rows are 0."""
+    more = max(last + 1 - len(array), len(array)) if last >= len(array) else 0
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]) if more else array
+
+
 class WalkerTable:
     """Rows for walkers of one block size; rows given back are used again.
 
@@ -56,15 +89,19 @@ class WalkerTable:
         ``[rows, blocks, B]`` int32, masks where unresolved and behind the open blocks.
     turns
         ``[rows, blocks]`` forwards in which the block accepted something.
+    nodes
+        ``[rows, 1 + blocks]`` root of the walker's states, and the node of each block through the last that its next
+        forward runs (`states.py`); what stands behind that means nothing.
     """
 
     def __init__(self, block_size: int, mask_id: int) -> None:
         self.walkers: NDArray[Any] = np.zeros(0, WALKER)
         self.tokens = np.zeros((0, 0, block_size), np.int32)
         self.turns = np.zeros((0, 0), np.int64)
+        self.nodes = np.zeros((0, 1), np.int64)
         self.block_size = block_size
         self.mask_id = mask_id
-        self._free: list[int] = []
+        self._free = FreeNumbers()
         self._deepest = self._widest = 0
 
     def take(self, count: int, last_block: int, buffer_size: int) -> Rows:
@@ -73,26 +110,28 @@ class WalkerTable:
         Windows of all rows are as wide as the widest buffer, so every row has room for that.
         """
         self._deepest, self._widest = max(self._deepest, last_block), max(self._widest, buffer_size)
-        have, depth = self.turns.shape
-        more = 0 if count <= len(self._free) else max(count, have)
-        deeper = max(0, self._deepest + 1 + self._widest - depth)
-        if more or deeper:
-            self.walkers = np.concatenate([self.walkers, np.zeros(more, WALKER)])
-            self.tokens = np.pad(self.tokens, ((0, more), (0, deeper), (0, 0)), constant_values=self.mask_id)
-            self.turns = np.pad(self.turns, ((0, more), (0, deeper)))
-            self._free.extend(range(have, have + more))
-        rows = np.array([self._free.pop() for _ in range(count)], np.int64)
+        deeper = max(0, self._deepest + 1 + self._widest - self.turns.shape[1])
+        if deeper:
+            self.tokens = np.pad(self.tokens, ((0, 0), (0, deeper), (0, 0)))
+            self.turns = np.pad(self.turns, ((0, 0), (0, deeper)))
+            self.nodes = np.pad(self.nodes, ((0, 0), (0, deeper)))
+            self.tokens[:, -deeper:] = self.mask_id
+        rows = self._free.take(count)
+        last = int(rows.max())
+        self.walkers, self.tokens = grown(self.walkers, last), grown(self.tokens, last)
+        self.turns, self.nodes = grown(self.turns, last), grown(self.nodes, last)
         self.tokens[rows] = self.mask_id
         self.turns[rows] = 0
         return rows
 
-    def give_back(self, row: int) -> None:
-        """Take a row back."""
-        self._free.append(row)
+    def give_back(self, rows: Rows) -> None:
+        """Take rows back."""
+        self._free.give_back(rows)
 
-    def row(self, row: int) -> dict[str, Any]:
-        """Numbers of a row by their names."""
-        return dict(zip(WALKER.names or (), self.walkers[row].item(), strict=True))
+    def numbers(self, rows: Rows) -> list[dict[str, Any]]:
+        """Numbers of rows by their names."""
+        names = WALKER.names or ()
+        return [dict(zip(names, row, strict=True)) for row in self.walkers[rows].tolist()]
 
     @property
     def flat(self) -> NDArray[np.int32]:

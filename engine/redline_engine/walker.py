@@ -57,32 +57,49 @@ class Walkers:
 
     Parameters
     ----------
-    block_size
-        Positions per block.
-    mask_id
-        Token at an unresolved position.
+    table
+        Whose rows they are.
     detokenize
         Token ids to text; needed by configurations with stop strings only.
     record
         Keep a `ForwardRecord` of each forward.
     """
 
-    def __init__(
-        self, block_size: int, mask_id: int, detokenize: Detokenize | None = None, record: bool = False
-    ) -> None:
-        self.block_size = block_size
-        self.mask_id = mask_id
+    def __init__(self, table: WalkerTable, detokenize: Detokenize | None = None, record: bool = False) -> None:
+        self.block_size = table.block_size
+        self.mask_id = table.mask_id
         self.record = record
-        self._table = WalkerTable(block_size, mask_id)
+        self._table = table
         self._end_sets: dict[tuple[int, ...], int] = {}
         self._starts: dict[tuple[tuple[DecodeKnobs, ...], tuple[int, ...]], NDArray[Any]] = {}
-        self._replies = Replies(self._table, detokenize)
+        self._replies = Replies(table, detokenize)
         self._records: dict[int, list[ForwardRecord]] = {}
 
-    def add(self, prompt: Sequence[int], knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> Rows:
-        """Put one walker per configuration at the start of a prompt; returns their rows, in order.
+    def add(
+        self,
+        prompt: Sequence[int],
+        knobs: Sequence[DecodeKnobs],
+        end_ids: Sequence[int],
+        book: int,
+        nodes: Rows,
+        numbers: Sequence[int],
+    ) -> Rows:
+        """Put one walker per configuration at the start of a prompt.
 
-        `prompt` holds at least one token and no mask; `end_ids` are the model's own.
+        Parameters
+        ----------
+        prompt
+            At least one token and no mask.
+        end_ids
+            The model's own.
+        book, nodes
+            Of the walkers' states: its number, its root and the prompt's full blocks.
+        numbers
+            Of the configurations, in order.
+
+        Returns
+        -------
+        Their rows, in order.
         """
         size, length, asked = self.block_size, len(prompt), (tuple(knobs), tuple(end_ids))
         if asked not in self._starts:
@@ -93,7 +110,9 @@ class Walkers:
         start["limit"] += length
         start["last_block"] = (start["limit"] - 1) // size
         rows = self._table.take(len(knobs), int(start["last_block"].max()), int(start["buffer_size"].max()))
+        start["book"], start["number"] = book, numbers
         self._table.flat[rows, :length] = prompt
+        self._table.nodes[rows, : len(nodes)] = nodes
         for row, knob in zip(rows.tolist(), knobs, strict=True):
             self._replies.watch(row, knob.stop_strings)
             if self.record:
@@ -118,14 +137,10 @@ class Walkers:
             walker["max_post"] = knob.max_post_edit_steps
         return start
 
-    def stances(self, rows: Rows) -> list[NDArray[np.int32]]:
-        """Tokens that the next forward of each row sees, masks where unresolved.
-
-        They end with the last block that has a mask; where none has, with the last open one.
-        """
-        ends = (self._table.walkers["run_end"][rows] * self.block_size).tolist()
-        tokens = self._table.flat[rows, : max(ends, default=0)]
-        return [line[:end] for line, end in zip(tokens, ends, strict=True)]
+    def window(self, rows: Rows) -> NDArray[np.int64]:
+        """Numbers ``[W, N]`` of the blocks that rows hear about: those of their buffers, as far as some is open."""
+        walkers = self._table.walkers[rows]
+        return self._blocks(walkers, most=max(1, int((walkers["opened"] - walkers["base"]).max())))
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.
@@ -135,24 +150,22 @@ class Walkers:
         rows
             ``[W]``, all different.
         tokens, confidence
-            The model's answers at the masked positions of each row's stance, in the order of positions, row after row;
-            of a row that edits, at every position of the open block that is no prompt's.
+            ``[W, N, B]`` the model's answers in the blocks of `window`. They are read at masked positions of open
+            blocks; of a row that edits, at every position of its open block that is no prompt's.
         """
         walkers = self._table.walkers[rows]
-        blocks, masked = self._window(rows, walkers)
+        blocks = self._blocks(walkers, most=tokens.shape[1])
+        masked = self._masked(rows, walkers, blocks)
         window = self._seen(rows, walkers, blocks) if np.isfinite(walkers["edit"]).any() else None
-        asked = masked if window is None else masked | editable(walkers, window)
         left = masked.sum(axis=2)
         progress = (self.block_size - left) / self.block_size
 
         judged, slot = np.nonzero(left)
         accepted = np.zeros(masked.shape, np.bool_)
-        heard = np.zeros(masked.shape, np.float32)
-        heard[asked] = confidence
         if judged.size:
             turn = self._table.turns[rows[judged], blocks[judged, slot]]
             takes = accept(
-                heard[judged, slot],
+                confidence[judged, slot],
                 masked[judged, slot],
                 must_move(np.where(slot > 0, progress[judged, slot - 1], 1.0), walkers["semi"][judged]),
                 walkers["threshold"][judged],
@@ -162,10 +175,8 @@ class Walkers:
             accepted[judged, slot] = takes
         written = accepted
         if window is not None:
-            said = np.zeros(asked.shape, np.int32)
-            said[asked] = tokens
-            written = accepted | replaced(walkers, window, asked & ~masked, said, heard)
-        self._write(rows, walkers, blocks, written, tokens[written[asked]])
+            written = accepted | replaced(walkers, window, editable(walkers, window) & ~masked, tokens, confidence)
+        self._write(rows, walkers, blocks, written, tokens)
         if self.record:
             self._keep_records(rows, walkers, left, blocks, accepted)
 
@@ -191,26 +202,38 @@ class Walkers:
         self._open(rows[~finished])
         return finished
 
-    def fail(self, row: int) -> None:
-        """End a walker whose last forward gave no usable answer."""
-        self._table.walkers["forwards"][row] += 1
-        self._table.walkers["reason"][row] = REASONS.index("error")
+    def fail(self, rows: Rows) -> None:
+        """End walkers whose last forward gave no usable answer."""
+        self._table.walkers["forwards"][rows] += 1
+        self._table.walkers["reason"][rows] = REASONS.index("error")
 
-    def said(self, row: int) -> Said:
-        """Reply and accounting of a finished walker."""
-        return self._replies.said(row, self._records.get(row, []))
+    def failed(self, rows: Rows) -> list[bool]:
+        """Whether finished walkers were ended by `fail`."""
+        ended: list[bool] = (self._table.walkers["reason"][rows] == REASONS.index("error")).tolist()
+        return ended
 
-    def release(self, row: int) -> None:
-        """Forget a walker; its row may be used again."""
-        self._table.give_back(row)
-        self._replies.forget(row)
-        self._records.pop(row, None)
+    def said(self, rows: Rows) -> list[Said]:
+        """Reply and accounting of finished walkers."""
+        return self._replies.said(rows, self._records)
 
-    def _window(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Block numbers ``[W, N]`` of the buffers, and their open masked positions ``[W, N, B]``."""
-        blocks = walkers["base"][:, None] + np.arange(walkers["buffer_size"].max())
+    def release(self, rows: Rows) -> None:
+        """Forget walkers; their rows may be used again."""
+        self._table.give_back(rows)
+        self._replies.forget(rows)
+        if self.record:
+            for row in rows.tolist():
+                del self._records[row]
+
+    def _blocks(self, walkers: NDArray[Any], most: int) -> NDArray[np.int64]:
+        """Numbers of the first blocks ``[W, N]`` of the buffers, `most` of each."""
+        numbers: NDArray[np.int64] = walkers["base"][:, None] + np.arange(most)
+        return numbers
+
+    def _masked(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Masked positions ``[W, N, B]`` of those blocks that are open."""
         is_open = blocks < walkers["opened"][:, None]
-        return blocks, (self._table.tokens[rows[:, None], blocks] == self.mask_id) & is_open[:, :, None]
+        flags: NDArray[np.bool_] = (self._table.tokens[rows[:, None], blocks] == self.mask_id) & is_open[:, :, None]
+        return flags
 
     def _seen(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> Window:
         """Tokens of the buffers as they stand."""
@@ -229,6 +252,7 @@ class Walkers:
         if not walker.size:
             return
         block = blocks[walker, slot]
+        tokens = tokens[walker, slot, offset]
         self._table.tokens[rows[walker], block, offset] = tokens
         position = block * self.block_size + offset
         inside = position < walkers["limit"][walker]
@@ -251,9 +275,9 @@ class Walkers:
         if not rows.size:
             return
         walkers = self._table.walkers[rows]
-        blocks, masked = self._window(rows, walkers)
-        left = masked.sum(axis=2)
         base, opened = walkers["base"], walkers["opened"]
+        blocks = self._blocks(walkers, most=int((opened - base).max()) + 1)
+        left = self._masked(rows, walkers, blocks).sum(axis=2)
         last = np.maximum(opened - base - 1, 0)
         progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
         may = np.where(opened > base, may_open(progress, walkers["add"]), walkers["forwards"] > 0)

@@ -123,16 +123,16 @@ def test_a_grid_that_edits_decodes_as_each_of_its_requests_alone(grid):
             states |= {(number, each) for each in seen}
     assert engine.counts.forwards_run == len(states)
     assert engine.counts.forwards_charged == sum(reply.trace.forwards for row in replies for reply in row)
-    assert all(pool.in_use == 0 for pool in engine._pools.values())
+    assert engine.pages_in_use == 0
 
 
 def test_configurations_without_editing_are_not_asked_for_more_beside_one_that_edits():
     class Counting(HashModel):
         asked = 0
 
-        def forward(self, block_size, queries):
-            self.asked += sum(len(query.positions) for query in queries)
-            return super().forward(block_size, queries)
+        def forward(self, batch):
+            self.asked += batch.asked.sum()
+            return super().forward(batch)
 
     plain = [DecodeKnobs(buffer_size=size, accept_threshold=0.8, max_new_tokens=30) for size in (1, 3)]
     edits = DecodeKnobs(buffer_size=1, edit_threshold=0.9, max_new_tokens=30)

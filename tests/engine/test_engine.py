@@ -29,18 +29,22 @@ def outcome(reply):
 
 
 class Watched(HashModel):
-    """Keeps a hash of everything that decides an answer, for every query; none asks nothing."""
+    """Keeps a hash of everything that decides an answer, for every block that is asked about."""
 
     def __init__(self, seed, end_rate):
         super().__init__(seed, end_rate)
-        self.hashes = []
+        self.hashes, self.queries = [], 0
 
-    def forward(self, block_size, queries):
-        for query in queries:
-            assert query.positions.size
-            text = repr((block_size, query.tokens.tolist(), query.sampling))
-            self.hashes.append(sha256(text.encode()).hexdigest())
-        return super().forward(block_size, queries)
+    def forward(self, batch):
+        owners = np.repeat(np.arange(len(batch.run)), batch.run)
+        assert set(owners[batch.asked.any(axis=1)]) == set(owners), "a query that asks nothing"
+        self.queries += len(batch.run)
+        return super().forward(batch)
+
+    def _answer(self, tokens, positions, size, sampling, uniforms):
+        if positions.size:
+            self.hashes.append(sha256(repr((size, tokens, sampling)).encode()).hexdigest())
+        return super()._answer(tokens, positions, size, sampling, uniforms)
 
 
 KNOBS = st.builds(
@@ -86,7 +90,7 @@ def test_a_reply_is_the_same_alone_and_in_any_company(knobs, prompts, seed, end_
     engine = Engine(model, batch_size, letters, record=True)
     grid = engine.generate([named[column] for column in columns], [knobs[row] for row in rows])
     assert len(model.hashes) == len(set(model.hashes))
-    assert len(model.hashes) <= engine.counts.forwards_run <= engine.counts.forwards_charged
+    assert model.queries <= engine.counts.forwards_run <= engine.counts.forwards_charged
     for row, replies in zip(rows, grid, strict=True):
         for column, reply in zip(columns, replies, strict=True):
             alone = Engine(HashModel(seed, end_rate), 1, letters, record=True)
@@ -117,8 +121,8 @@ def test_prompts_are_admitted_as_others_finish():
     assert finished == 450
     assert max(alive) <= engine.counts.peak_prompts <= 6
     assert engine.counts.peak_pages < 6 * 3 * 8
-    assert all(pool.in_use == 0 for pool in engine._pools.values())
-    assert all(len(walkers._table.walkers) <= 6 * 3 * 2 for walkers in engine._walkers.values())
+    assert engine.pages_in_use == 0
+    assert all(len(lane.table.walkers) <= 6 * 3 * 2 for lane in engine._lanes.values())
 
 
 def test_prompts_may_be_submitted_while_others_are_decoded():
@@ -221,12 +225,11 @@ def test_a_bad_block_stops_only_those_that_look_at_it_although_it_spoils_its_who
     """In a network a masked position that is not finite spoils those before it too: so does this model."""
 
     class Spoilt(ScriptedModel):
-        def forward(self, block_size, queries):
-            answers = super().forward(block_size, queries)
-            return [
-                answer._replace(confidence=answer.confidence * np.nan) if np.isnan(answer.confidence).any() else answer
-                for answer in answers
-            ]
+        def forward(self, batch):
+            answer = super().forward(batch)
+            owners = np.repeat(np.arange(len(batch.run)), batch.run)
+            answer.confidence[np.isin(owners, owners[np.isnan(answer.confidence).any(axis=1)])] = np.nan
+            return answer
 
     def script(position, visible, block_size):
         return (7,), float("nan") if position >= 16 else 0.9 - position % 8 / 100

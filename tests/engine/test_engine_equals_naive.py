@@ -94,7 +94,7 @@ def test_a_grid_decodes_as_each_of_its_requests_alone(grid):
     assert engine.counts.forwards_run == len(states)
     assert engine.counts.forwards_charged == sum(reply.trace.forwards for row in replies for reply in row)
     assert not engine.busy
-    assert all(pool.in_use == 0 for pool in engine._pools.values())
+    assert engine.pages_in_use == 0
     assert engine.counts.peak_prompts <= batch_size
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from family_oracles import write_family  # noqa: E402
 from qwen3_oracle import MASK  # noqa: E402
 
-from redline_engine import states  # noqa: E402
+from redline_engine import states, table  # noqa: E402
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models import memory  # noqa: E402
@@ -183,7 +183,8 @@ def test_states_take_no_more_than_is_planned(directory, buffer_size):
             steps += 1
             if steps % 8:
                 continue
-            snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, states.__file__)])
+            made = [tracemalloc.Filter(True, module.__file__) for module in (states, table)]
+            snapshot = tracemalloc.take_snapshot().filter_traces(made)
             taken = sum(each.size for each in snapshot.statistics("filename"))
             if taken > most:
                 most, forwards = taken, engine.counts.forwards_run

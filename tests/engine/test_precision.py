@@ -13,7 +13,7 @@ pytest.importorskip("safetensors")
 
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models.base import Query  # noqa: E402
+from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import load, weight_shares  # noqa: E402
 from redline_engine.precision import (  # noqa: E402
     GROUP,
@@ -108,9 +108,9 @@ def loaded(directory, **spec):
 
 def logits(model):
     tokens = np.array([5, 6, 7, 8, 9, 10, MASK, MASK], np.int32)
-    query = Query(tokens, tuple(range(len(tokens) // B)), 0, np.arange(8), None, np.zeros(0))
+    query = Query(tokens, range(len(tokens) // B), 0, range(8))
     with torch.inference_mode():
-        return model.logits(model.hidden(B, [query]))
+        return model.logits(model.hidden(batch_of(B, [query])))
 
 
 def kept_layers(model):

@@ -18,13 +18,12 @@ from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models.base import Query  # noqa: E402
+from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
 
 PAGES = itertools.count()
 LENGTHS = (1, B - 1, B, B + 1, 3 * B + 5)
-NONE = np.zeros(0)
 
 
 @pytest.fixture
@@ -34,13 +33,13 @@ def model(checkpoint):
 
 def engine_logits(model, queries, block_size=B):
     with torch.inference_mode():
-        return model.logits(model.hidden(block_size, queries))
+        return model.logits(model.hidden(batch_of(block_size, queries)))
 
 
 def ask(tokens, pages=None, cached=0):
     """A query about every row that is run; its pages are new ones, unless they are given."""
     pages = pages or tuple(next(PAGES) for _ in range(len(tokens) // B))
-    return Query(np.array(tokens, np.int32), pages, cached, np.arange(cached * B, len(tokens)), None, NONE)
+    return Query(tokens, pages, cached, range(cached * B, len(tokens)))
 
 
 def sequences():
@@ -76,7 +75,7 @@ def test_cached_logits_equal_qwen3(oracle, model):
         engine_logits(model, [ask(clean[: 3 * B], own[:3], 1)])
         cached.append(ask(clean[: 2 * B] + tokens[2 * B :], own, 2))
     batch = [*cached[:2], ask(next(sequences())), *cached[2:]]
-    expected = [oracle_logits(oracle, query.tokens.tolist())[query.cached * B :] for query in batch]
+    expected = [oracle_logits(oracle, query.tokens)[query.cached * B :] for query in batch]
     torch.testing.assert_close(engine_logits(model, batch), torch.cat(expected), atol=1e-4, rtol=1e-4)
 
 
@@ -139,7 +138,7 @@ def test_bfloat16_logits_are_as_close_to_float32_as_those_of_qwen3(oracle, round
 
 
 def test_bfloat16_gives_float32_confidences(rounded):
-    (answer,) = rounded.forward(B, [ask([1, 2, MASK, MASK])._replace(positions=np.array([2, 3]))])
+    answer = rounded.forward(batch_of(B, [ask([1, 2, MASK, MASK])._replace(positions=[2, 3])]))
     assert answer.confidence.dtype == np.float32
     assert not (answer.confidence == answer.confidence.astype(np.float16)).all()
 

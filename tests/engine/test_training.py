@@ -81,7 +81,7 @@ from engine.train.network import Network, Shape  # noqa: E402
 from engine.train.stage import Stage, load_state, run_stage  # noqa: E402
 from engine.train.vocabulary import END_ID, MASK_ID, Encoded, encode, full_text, learn_tokenizer, save  # noqa: E402
 from redline_engine.config import ModelSpec  # noqa: E402
-from redline_engine.models.base import Query  # noqa: E402
+from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
 
 SMALL = Shape(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1)
@@ -156,14 +156,13 @@ def test_training_and_decoding_networks_give_equal_logits(tokenizer, tmp_path):
         tokens[-8:] = batch.noisy[0, number * 8 : number * 8 + 8]
         asked = torch.arange(number * 8, number * 8 + 8)
         expected = network(*batch[:3], asked)
-        positions = np.arange(block * 8, block * 8 + 8)
-        query = Query(tokens.int().numpy(), tuple(range(block + 1)), 0, positions, None, np.zeros(0))
-        (answer,) = model.forward(8, [query])
+        query = Query(tokens.tolist(), range(block + 1), 0, range(block * 8, block * 8 + 8))
+        answer = model.forward(batch_of(8, [query]))
         probable = expected[:, : model.info.vocab_size]
         probable[:, MASK_ID] = -math.inf
         confidence, token = probable.softmax(dim=1).max(dim=1)
-        assert answer.tokens.tolist() == token.tolist()
-        np.testing.assert_allclose(answer.confidence, confidence.detach().numpy(), atol=1e-5)
+        assert answer.tokens[-1].tolist() == token.tolist()
+        np.testing.assert_allclose(answer.confidence[-1], confidence.detach().numpy(), atol=1e-5)
 
 
 def test_training_lowers_the_loss_and_goes_on_bit_for_bit_after_a_kill(tokenizer, tmp_path):

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models.base import ModelInfo, Query  # noqa: E402
+from redline_engine.models.base import ModelInfo, Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import load  # noqa: E402
 from redline_engine.models.experts import ExpertShape  # noqa: E402
 from redline_engine.models.graphs import Rectangle, rectangle  # noqa: E402
@@ -84,12 +84,16 @@ def sequences():
 def ask(tokens, pages=None, cached=0):
     """A query about every row that is run; its pages are new ones, unless they are given."""
     pages = pages or tuple(next(PAGES) for _ in range(len(tokens) // B))
-    return Query(tokens, pages, cached, np.arange(cached * B, len(tokens)), None, np.zeros(0))
+    return Query(tokens, pages, cached, np.arange(cached * B, len(tokens)))
 
 
-def logits(model, queries, block_size=B):
+def logits(model, queries):
+    return batch_logits(model, batch_of(B, queries))
+
+
+def batch_logits(model, batch):
     with torch.inference_mode():
-        rows = model.logits(model.hidden(block_size, queries))
+        rows = model.logits(model.hidden(batch))
     assert rows.device.type == model.device.type
     return rows.float().cpu().clone()  # one that may be changed outside inference mode
 
@@ -149,7 +153,7 @@ def step(model, queries):
 def test_fixed_shapes_give_the_logits_of_plain_batches(device, weights, count):
     plain, fixed = random_model(device, weights=weights), random_model(device, weights=weights, graphs=True)
     batch = [ask(tokens) for tokens in sequences()][:count]
-    assert rectangle(batch, B) is not None
+    assert rectangle(batch_of(B, batch)) is not None
     torch.testing.assert_close(step(fixed, batch), step(plain, batch), atol=1e-4, rtol=1e-4)
 
 
@@ -161,7 +165,7 @@ def test_fixed_shapes_read_what_plain_batches_wrote_and_move_with_the_pages(devi
     for skipped in (0, 2000):
         pages = tuple(itertools.islice(PAGES, skipped, skipped + 32))
         whole, rest = ask(prompt, pages[:30]), ask(tokens, pages, 30)
-        assert (rectangle([whole], B), rectangle([rest], B)) == (None, Rectangle(1, 2, 32))
+        assert (rectangle(batch_of(B, [whole])), rectangle(batch_of(B, [rest]))) == (None, Rectangle(1, 2, 32))
         for model in (plain, fixed):
             logits(model, [whole])
         torch.testing.assert_close(step(fixed, [rest]), step(plain, [rest]), atol=1e-4, rtol=1e-4)
@@ -179,19 +183,15 @@ class Watched:
         self.model, self.info, self.threshold = model, model.info, threshold
         self.nearest = 1.0
 
-    def forward(self, block_size, queries):
-        probable = logits(self.model, queries, block_size)
+    def forward(self, batch):
+        probable = batch_logits(self.model, batch)
         probable[:, MASK] = -torch.inf
-        best = probable.softmax(dim=1).topk(2).values.double().numpy()
-        end = 0
-        for query in queries:
-            start, end = end, end + len(query.positions)
-            confidence, second = best[start:end].T
-            gaps = [confidence - second, np.abs(confidence - self.threshold)]
-            for block in np.unique(query.positions // block_size):
-                gaps.append(np.diff(np.sort(confidence[query.positions // block_size == block])))
-            self.nearest = min([self.nearest, *(float(each.min()) for each in gaps if each.size)])
-        return self.model.forward(block_size, queries)
+        confidence, second = probable.softmax(dim=1).topk(2).values.double().numpy().T
+        blocks = batch.asked.nonzero()[0]
+        gaps = [confidence - second, np.abs(confidence - self.threshold)]
+        gaps += [np.diff(np.sort(confidence[blocks == block])) for block in np.unique(blocks)]
+        self.nearest = min([self.nearest, *(float(each.min()) for each in gaps if each.size)])
+        return self.model.forward(batch)
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -12,25 +12,24 @@ Letters as in `packing.py`; ``b``, ``N`` and ``P`` are those of the rectangle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from redline_engine.models.base import Query
+from redline_engine.models.base import Batch
 from redline_engine.models.packing import (
-    PAGES_AT,
     SPARE,
     ZERO,
     Group,
     Packed,
     PageCache,
     attention_bias,
-    blocks_run,
+    cached_places,
+    lay,
 )
 
 MOST_ROWS = 4096  # of a rectangle; beyond it the arithmetic takes longer than the launches
@@ -50,14 +49,14 @@ class Rectangle(NamedTuple):
     cached: int
 
 
-def rectangle(queries: Sequence[Query], block_size: int) -> Rectangle | None:
-    """Return the smallest rectangle that holds the queries; None if there is none."""
+def rectangle(batch: Batch) -> Rectangle | None:
+    """Return the smallest rectangle that holds a batch; None if there is none."""
     shape = Rectangle(
-        _power_of_two(len(queries)),
-        _power_of_two(max(map(blocks_run, queries))),
-        max(LEAST_CACHED, _power_of_two(max(query.cached for query in queries))),
+        _power_of_two(len(batch.run)),
+        _power_of_two(int(batch.run.max())),
+        max(LEAST_CACHED, _power_of_two(int(batch.cached.max()))),
     )
-    fits = shape.run <= MOST_RUN and shape.queries * shape.run * block_size <= MOST_ROWS
+    fits = shape.run <= MOST_RUN and shape.queries * shape.run * batch.block_size <= MOST_ROWS
     return shape if fits else None
 
 
@@ -71,33 +70,31 @@ class Graphs:
 
     Parameters
     ----------
-    block_size
-        ``B``.
     hidden
         What is recorded.
     """
 
-    def __init__(self, block_size: int, hidden: Hidden) -> None:
-        self._size, self._hidden = block_size, hidden
+    def __init__(self, hidden: Hidden) -> None:
+        self._hidden = hidden
         self._kept: Tensor | None = None
         self._steps: dict[Rectangle, _Step] = {}
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
 
-    def hidden(self, queries: Sequence[Query], cache: PageCache) -> Tensor | None:
-        """Compute the final hidden states ``[n, hidden]`` of the positions asked about, query after query.
+    def hidden(self, batch: Batch, cache: PageCache) -> Tensor | None:
+        """Compute the final hidden states ``[n, hidden]`` of the positions asked about, block after block.
 
         None if the batch fits no rectangle.
         """
-        shape = rectangle(queries, self._size)
+        shape = rectangle(batch)
         if shape is None:
             return None
-        cache.reserve(max(max(query.pages) for query in queries))
+        cache.reserve(int(batch.pages.max()))
         if self._kept is not cache.kept:  # the pages have moved: what was recorded writes to where they were
             self._kept, self._steps = cache.kept, {}
         step = self._steps.get(shape)
         if step is None:
-            step = self._steps[shape] = _Step(shape, self._size, cache.kept, self._hidden)
-        asked = step.fill(queries)
+            step = self._steps[shape] = _Step(shape, batch.block_size, cache.kept, self._hidden)
+        asked = step.fill(batch)
         if step.replay is None:
             step.replay = _recorded(step.run, cache.kept.device, self._pool)
         return step.replay().index_select(0, asked)
@@ -116,26 +113,24 @@ class _Step:
         self._whole = torch.zeros(sum(counts), dtype=torch.int64, device=device)  # so that a step transfers once
         self._rows = torch.arange(rows, device=device)
 
-    def fill(self, queries: Sequence[Query]) -> Tensor:
+    def fill(self, batch: Batch) -> Tensor:
         """Lay out a batch; returns the rows of the positions asked about."""
         (b, run, cached), size = self._shape, self._size
         ids, positions = np.zeros((2, b, run, size), np.int64)
         places = np.full((b, run), SPARE)
         seen = np.full((b, run + cached), ZERO)
         past = np.zeros(b, np.int64)
-        asked: list[NDArray[np.int64]] = []
-        for number, query in enumerate(queries):
-            own, start = blocks_run(query), query.cached * size
-            pages = np.array(query.pages) + PAGES_AT
-            ids[number, :own] = query.tokens[start:].reshape(own, size)
-            positions[number, :own] = np.arange(start, len(query.tokens)).reshape(own, size)
-            places[number, :own] = seen[number, :own] = pages[query.cached :]
-            seen[number, run : run + query.cached] = pages[: query.cached]
-            past[number] = query.cached
-            asked.append(query.positions + (number * run * size - start))
+        laid, behind = lay(batch), cached_places(batch)
+        ids[laid.owners, laid.within] = batch.tokens
+        positions[laid.owners, laid.within] = laid.numbers[:, None] * size + np.arange(size)
+        places[laid.owners, laid.within] = seen[laid.owners, laid.within] = laid.places
+        seen[: len(behind), run : run + behind.shape[1]] = behind
+        past[: len(batch.cached)] = batch.cached
         whole = np.concatenate([each.reshape(-1) for each in (ids, positions, places, seen, past)])
         self._whole.copy_(torch.from_numpy(whole))
-        return torch.from_numpy(np.concatenate(asked)).to(self._whole.device)
+        block, offset = batch.asked.nonzero()
+        asked = (laid.owners * run + laid.within)[block] * size + offset
+        return torch.from_numpy(asked).to(self._whole.device)
 
     def run(self) -> Tensor:
         """Compute the final hidden states of all rows, those that only fill up included."""

@@ -20,10 +20,11 @@ from redline_engine.models.keys import weights_of
 from redline_engine.models.network import LOGITS_AT_ONCE, Network, NetworkShape
 from redline_engine.models.surface import CheckpointError
 from redline_engine.precision import held_bytes, keep_linears
+from redline_engine.states import node_dtype
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_GROWTH = 2  # a cache that grows is copied: for a moment both are there
-_STATE, _ASKED = 1500, 24  # bytes of a state's objects; of a position asked about, its answer included
+_GROWTH = 2  # an array that grows is copied: for a moment both are there
+_KEY = 130  # bytes that finding a node by its key takes
 _GIB = 2**30
 
 
@@ -122,11 +123,8 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     batch = load.batch_size
     cache = load.pages * load.block_size * position
     forwards = load.new_tokens + 1  # at worst one token each
-    asked = load.buffer_size * load.block_size
-    tokens = 4 * (load.positions + 2 * load.new_tokens)  # and twice as keys, of the state and of a block
-    states = (
-        batch * forwards * (_STATE + tokens + _ASKED * asked + 8 * load.buffer_size * load.positions // load.block_size)
-    )
+    nodes = batch * (load.positions // load.block_size + forwards * load.buffer_size)
+    states = nodes * (_GROWTH * node_dtype(load.block_size).itemsize + _KEY)
     rows = batch * load.rows * _row_bytes(shape, size)
     attended = 2 * batch * load.positions * (position // shape.num_hidden_layers)
     if spec.cuda_graphs:

@@ -16,7 +16,6 @@ Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalL
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from redline_engine.config import Sampling
 from redline_engine.models.attention import Attention, RmsNorm, Rotary
-from redline_engine.models.base import Answer, ModelInfo, Query
+from redline_engine.models.base import Answer, Batch, ModelInfo, Numbers
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
-from redline_engine.models.packing import Packed, PageCache, blocks_run, pack
+from redline_engine.models.packing import Packed, PageCache, pack
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
@@ -156,33 +154,28 @@ class NetworkModel:
         return shares(self.network)
 
     @torch.inference_mode()
-    def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:
+    def forward(self, batch: Batch) -> Answer:
         """Answer the queries; see `redline_engine.models.base.Model`."""
-        order = list(range(len(queries)))
-        if len(queries) > 1:  # queries that are alike attend together
-            order.sort(key=lambda number: (blocks_run(queries[number]), queries[number].cached))
-        ordered = [queries[number] for number in order]
-        ends = np.cumsum([len(query.positions) for query in ordered])
-        tokens, confidence = self._propose(self.hidden(block_size, ordered), ordered, ends)
-        answers: list[Answer] = [Answer(tokens, confidence)] * len(queries)
-        start = 0
-        for number, end in zip(order, ends.tolist(), strict=True):
-            answers[number] = Answer(tokens[start:end], confidence[start:end])
-            start = end
-        return answers
+        alike = np.lexsort((batch.cached, batch.run))  # queries that are alike attend together
+        ordered, blocks = batch.take(alike)
+        answer = Answer(np.zeros(batch.tokens.shape, np.int32), np.zeros(batch.tokens.shape, np.float32))
+        block, offset = ordered.asked.nonzero()
+        said = self._propose(self.hidden(ordered), ordered, block)
+        answer.tokens[blocks[block], offset], answer.confidence[blocks[block], offset] = said
+        return answer
 
-    def hidden(self, block_size: int, queries: Sequence[Query]) -> Tensor:
-        """Compute the final hidden states ``[n, hidden]`` of the positions asked about, query after query."""
-        cache = self._cache(block_size)
+    def hidden(self, batch: Batch) -> Tensor:
+        """Compute the final hidden states ``[n, hidden]`` of the positions asked about, block after block."""
+        size, cache = batch.block_size, self._cache(batch.block_size)
         if self._graphs is not None:
             self._rotary.reserve(self.info.max_positions)
-            if block_size not in self._graphs:
-                self._graphs[block_size] = Graphs(block_size, self._hidden)
-            rows = self._graphs[block_size].hidden(queries, cache)
+            if size not in self._graphs:
+                self._graphs[size] = Graphs(self._hidden)
+            rows = self._graphs[size].hidden(batch, cache)
             if rows is not None:
                 return rows
-        self._rotary.reserve(max(len(query.tokens) for query in queries))
-        return self._hidden(pack(block_size, queries, cache), cache.kept)
+        self._rotary.reserve(int((batch.cached + batch.run).max()) * size)
+        return self._hidden(pack(batch, cache), cache.kept)
 
     def reserve(self, block_size: int, pages: int) -> None:
         """Make room for so many pages at once."""
@@ -205,39 +198,18 @@ class NetworkModel:
         rows: Tensor = self.network.head(hidden)[:, : self.info.vocab_size]
         return rows
 
-    def _propose(
-        self, hidden: Tensor, queries: Sequence[Query], ends: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return token and confidence, ``[n]`` each, by one transfer per piece."""
+    def _propose(self, hidden: Tensor, batch: Batch, block: Numbers) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return token and confidence, ``[n]`` each, by one transfer per piece; `block` is that of each position."""
         said = np.zeros((2, len(hidden)), np.int32)
         size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
-        for sampling, rows, uniforms in _by_sampling(queries, ends):
+        kinds, uniforms = np.repeat(batch.kinds, batch.run)[block], batch.uniforms[batch.asked]
+        for kind in np.unique(kinds).tolist():
+            rows = (kinds == kind).nonzero()[0]
             for start in range(0, len(rows), size):
                 piece = rows[start : start + size]
-                draws = torch.from_numpy(uniforms[start : start + size]).to(self.device)
+                draws = torch.from_numpy(uniforms[piece]).to(self.device)
                 asked = hidden if len(piece) == len(hidden) else hidden[torch.from_numpy(piece).to(self.device)]
-                proposal = propose(self.logits(asked), self.info.mask_id, sampling, draws)
+                proposal = propose(self.logits(asked), self.info.mask_id, batch.samplings[kind], draws)
                 columns = (proposal.tokens.int(), proposal.confidence.view(torch.int32))
                 said[:, piece] = torch.stack(columns).cpu().numpy()
         return said[0], said[1].view(np.float32)
-
-
-def _by_sampling(
-    queries: Sequence[Query], ends: NDArray[np.int64]
-) -> list[tuple[Sampling | None, NDArray[np.int64], NDArray[np.float64]]]:
-    """Rows of the asked positions, and their random numbers, by how their tokens are drawn; `ends` are the queries'."""
-    groups: dict[Sampling | None, list[int]] = {}
-    for number, query in enumerate(queries):
-        groups.setdefault(query.sampling, []).append(number)
-    if len(groups) == 1:
-        return [(queries[0].sampling, np.arange(ends[-1]), np.concatenate([query.uniforms for query in queries]))]
-    return [
-        (
-            sampling,
-            np.concatenate(
-                [np.arange(ends[number] - len(queries[number].positions), ends[number]) for number in numbers]
-            ),
-            np.concatenate([queries[number].uniforms for number in numbers]),
-        )
-        for sampling, numbers in groups.items()
-    ]

@@ -15,16 +15,15 @@ layers, ``K`` key-value heads, ``D`` head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from redline_engine.models.base import Query
+from redline_engine.models.base import Batch, Numbers, counted
 
 ZERO, SPARE, PAGES_AT = 0, 1, 2  # places
 
@@ -105,71 +104,83 @@ class PageCache:
             self.kept = grown
 
 
-def blocks_run(query: Query) -> int:
-    """Blocks that a query runs."""
-    return len(query.pages) - query.cached
+class Laid(NamedTuple):
+    """Where the blocks that a batch runs belong, ``[T / B]`` each.
+
+    Parameters
+    ----------
+    owners, within
+        Which query runs a block, and which of those that it runs it is.
+    numbers
+        Which of all blocks of its query it is.
+    places
+        Where its keys and values are put.
+    """
+
+    owners: Numbers
+    within: Numbers
+    numbers: Numbers
+    places: Numbers
 
 
-def pack(block_size: int, queries: Sequence[Query], cache: PageCache) -> Packed:
+def lay(batch: Batch) -> Laid:
+    """Find the query, number and place of each block that is run."""
+    owners, within = np.repeat(np.arange(len(batch.run)), batch.run), counted(batch.run)
+    numbers = batch.cached[owners] + within
+    return Laid(owners, within, numbers, batch.pages[owners, numbers] + PAGES_AT)
+
+
+def cached_places(batch: Batch) -> Numbers:
+    """``[Q, P]`` where the cached blocks of each query lie, filled up with `ZERO`."""
+    column = np.arange(batch.cached.max())
+    return np.where(column < batch.cached[:, None], batch.pages[:, : len(column)] + PAGES_AT, ZERO)
+
+
+def pack(batch: Batch, cache: PageCache) -> Packed:
     """Lay out a batch of queries, and make room in the cache.
 
     Queries are grouped as they come: those that run equally many blocks should stand together, and among them those
-    with about equally many pages.
+    with equally many cached blocks, so that nothing is padded.
     """
-    device, dtype = cache.kept.device, cache.kept.dtype
-    past = [query.cached for query in queries]
-    runs = [blocks_run(query) for query in queries]
-    fresh = np.array(list(chain.from_iterable(query.pages[query.cached :] for query in queries)))
-    cache.reserve(int(fresh.max()))
-    starts = np.array(past) * block_size
-    lengths = np.array(runs) * block_size
-    moved = np.cumsum(lengths) - lengths - starts  # packed row minus position
-    positions = np.arange(int(lengths.sum())) - np.repeat(moved, lengths)
-    ids = np.concatenate([query.tokens[start:] for query, start in zip(queries, starts.tolist(), strict=True)])
-    asked = np.concatenate([query.positions for query in queries])
-    asked += np.repeat(moved, [len(query.positions) for query in queries])
-    filling = ZERO - PAGES_AT
-    ends = _ends(past, runs, max(1, GATHERED // cache.kept[0, 0].numel()))
+    size, device, dtype = batch.block_size, cache.kept.device, cache.kept.dtype
+    cache.reserve(int(batch.pages.max()))
+    laid, past = lay(batch), cached_places(batch)
+    positions = laid.numbers[:, None] * size + np.arange(size)
+    edges = [0, *_ends(batch.run, batch.cached, max(1, GATHERED // cache.kept[0, 0].numel()))]
+    starts = np.cumsum(batch.run) - batch.run
     seen = []
-    for first, last in pairwise([0, *ends]):
-        longest = max(len(query.pages) for query in queries[first:last])
-        padded = [
-            [*query.pages[query.cached :], *query.pages[: query.cached], *[filling] * (longest - len(query.pages))]
-            for query in queries[first:last]
-        ]
-        seen.append(np.array(padded).reshape(-1) + PAGES_AT)
-    parts = [ids, positions, fresh + PAGES_AT, asked, np.array(past), *seen]
-    whole = torch.from_numpy(np.concatenate(parts)).to(device)  # one transfer
-    sent_ids, sent_positions, places, sent_asked, sent_past, *sent_seen = whole.split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+    for first, last in pairwise(edges):
+        own = laid.places[starts[first] : starts[first] + batch.run[first] * (last - first)].reshape(last - first, -1)
+        seen.append(np.concatenate([own, past[first:last, : batch.cached[first:last].max()]], axis=1))
+    parts = [batch.tokens, positions, laid.places, batch.asked.reshape(-1).nonzero()[0], batch.cached, *seen]
+    whole = torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).to(device)  # one transfer
+    ids, sent_positions, places, asked, sent_cached, *sent_seen = whole.split([part.size for part in parts])  # type: ignore[no-untyped-call]
     groups, row = [], 0
-    for (first, last), own in zip(pairwise([0, *ends]), sent_seen, strict=True):
-        count, run, blocks = last - first, runs[first], len(own) // (last - first)
-        alike = min(past[first:last]) + run == blocks
+    for (first, last), own, laid_out in zip(pairwise(edges), sent_seen, seen, strict=True):
+        (count, blocks), run, cached = laid_out.shape, int(batch.run[first]), batch.cached[first:last]
+        alike = bool((cached == cached[0]).all())
         bias = None
         if run > 1 or not alike:
-            bias = attention_bias(sent_past[first : first + 1 if alike else last], run, blocks, block_size, dtype)
-        rows = slice(row, row + count * run * block_size)
+            bias = attention_bias(sent_cached[first : first + 1 if alike else last], run, blocks, size, dtype)
+        rows = slice(row, row + count * run * size)
         groups.append(Group(rows, count, own, bias))
         row = rows.stop
-    return Packed(sent_ids, sent_positions, places, groups, sent_asked)
+    return Packed(ids, sent_positions, places, groups, asked)
 
 
-def _ends(past: Sequence[int], runs: Sequence[int], most: int) -> list[int]:
+def _ends(run: Numbers, cached: Numbers, most: int) -> list[int]:
     """One past the last query of each group: they run equally many blocks and gather at most `most`, padding included.
 
     A single query may gather more.
     """
     ends = []
-    number = 0
-    for run, group in groupby(runs):
-        first, widest = number, 0
-        for _ in group:
-            widest = max(widest, past[number])
-            if number > first and (number + 1 - first) * (run + widest) > most:
-                ends.append(number)
-                first, widest = number, past[number]
-            number += 1
-        ends.append(number)
+    changes = (np.diff(run) != 0).nonzero()[0] + 1
+    for first, last in pairwise([0, *changes.tolist(), len(run)]):
+        while first < last:
+            widest = np.maximum.accumulate(cached[first:last])
+            gathered = np.arange(1, last - first + 1) * (run[first] + widest)
+            first += max(1, int(np.searchsorted(gathered, most, side="right")))
+            ends.append(first)
     return ends
 
 

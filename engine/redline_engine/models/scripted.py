@@ -6,14 +6,14 @@ token that a real model would see, so any slip of the state machine, the states 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
-from redline_engine.models.base import Answer, ModelInfo, Query
+from redline_engine.models.base import Answer, Batch, ModelInfo
 
 Script = Callable[[int, tuple[int, ...], int], tuple[tuple[int, ...], float]]
 """Position, visible tokens (through the end of its block) and block size to tied tokens and their confidence."""
@@ -41,32 +41,44 @@ class ScriptedModel:
         self.script = script
         self._kept: dict[int, dict[int, tuple[int, ...]]] = {}  # block size -> page -> tokens through its block's end
 
-    def forward(self, block_size: int, queries: Sequence[Query]) -> list[Answer]:
+    def forward(self, batch: Batch) -> Answer:
         """Answer the queries; see `redline_engine.models.base.Model`.
 
-        Tokens of cached blocks are read from their pages, as a real model reads them, not from the query.
+        Tokens of cached blocks are read from their pages, as a real model reads them.
         """
-        kept = self._kept.setdefault(block_size, {})
-        answers = []
-        for query in queries:
-            past = kept[query.pages[query.cached - 1]] if query.cached else ()
-            tokens = past + tuple(query.tokens[len(past) :].tolist())
-            ends = range((query.cached + 1) * block_size, len(tokens) + 1, block_size)
-            kept.update({page: tokens[:end] for page, end in zip(query.pages[query.cached :], ends, strict=True)})
-            answers.append(self._answer(query, tokens, block_size))
-        return answers
+        size = batch.block_size
+        kept = self._kept.setdefault(size, {})
+        answer = Answer(np.zeros(batch.tokens.shape, np.int32), np.zeros(batch.tokens.shape, np.float32))
+        block = 0
+        for query, (run, cached) in enumerate(zip(batch.run.tolist(), batch.cached.tolist(), strict=True)):
+            pages = batch.pages[query].tolist()
+            sampling = batch.samplings[batch.kinds[query]]
+            for number in range(cached, cached + run):
+                past = kept[pages[number - 1]] if number else ()
+                tokens = kept[pages[number]] = past + tuple(batch.tokens[block].tolist())
+                asked = batch.asked[block]
+                positions = number * size + asked.nonzero()[0]
+                tokens_said, confidence = self._answer(tokens, positions, size, sampling, batch.uniforms[block][asked])
+                answer.tokens[block, asked], answer.confidence[block, asked] = tokens_said, confidence
+                block += 1
+        return answer
 
-    def _answer(self, query: Query, tokens: tuple[int, ...], block_size: int) -> Answer:
-        said = [
-            self.script(position, tokens[: (position // block_size + 1) * block_size], block_size)
-            for position in query.positions.tolist()
-        ]
+    def _answer(
+        self,
+        tokens: tuple[int, ...],
+        positions: NDArray[np.int64],
+        size: int,
+        sampling: Sampling | None,
+        uniforms: NDArray[np.float64],
+    ) -> Answer:
+        """Token and confidence ``[n]`` at positions of the last block of `tokens`."""
+        said = [self.script(position, tokens, size) for position in positions.tolist()]
         confidence = np.array([each for _, each in said], np.float32)
         confidence[~np.isfinite(confidence)] = np.nan
         proposed = np.array([min(candidates) for candidates, _ in said], np.int32)
         sound = np.flatnonzero(~np.isnan(confidence))
-        if query.sampling is not None and sound.size:
-            drawn = self._draw([said[place] for place in sound.tolist()], query.sampling, query.uniforms[sound])
+        if sampling is not None and sound.size:
+            drawn = self._draw([said[place] for place in sound.tolist()], sampling, uniforms[sound])
             proposed[sound], confidence[sound] = drawn
         return Answer(proposed, confidence)
 
