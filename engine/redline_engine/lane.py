@@ -170,8 +170,8 @@ class Lane:
     def _problems(self, rows: Rows) -> list[str]:
         if not self.states.any_bad:
             return [""] * len(rows)
-        failed = self._walkers.failed(rows)
-        return [self.states.problem(self._path(row)) if bad else "" for row, bad in zip(rows.tolist(), failed, strict=True)]
+        failed = zip(rows.tolist(), self._walkers.failed(rows), strict=True)
+        return [self.states.problem(self._path(row)) if bad else "" for row, bad in failed]
 
 
 def _ask_by_block(model: Model, batch: Batch, answer: Answer) -> None:

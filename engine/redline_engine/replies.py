@@ -63,13 +63,16 @@ class Replies:
                 self._strings.pop(row, None)
                 self._stops.pop(row, None)
 
+    @property
+    def watches(self) -> bool:
+        """Whether there is a row with stop strings."""
+        return bool(self._strings)
+
     def find_stops(self, rows: Rows) -> list[int]:
-        """Return those of `rows` whose settled text holds one of their stop strings."""
-        if not self._strings:
-            return []
+        """Return places in `rows` of those whose settled text holds one of their stop strings."""
         assert self._detokenize is not None
         found = []
-        for row in rows.tolist():
+        for place, row in enumerate(rows.tolist()):
             if row in self._strings:
                 (walker,) = self._table.numbers(np.array([row]))
                 tokens = _settled(self._table.flat[row], walker)
@@ -77,7 +80,7 @@ class Replies:
                 stop = find_stop(tokens[:-1] if ends else tokens, self._strings[row], self._detokenize)
                 if stop:
                     self._stops[row] = stop
-                    found.append(row)
+                    found.append(place)
         return found
 
     def said(self, rows: Rows, records: Mapping[int, Sequence[ForwardRecord]]) -> list[Said]:

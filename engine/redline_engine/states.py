@@ -64,11 +64,14 @@ def node_dtype(block_size: int) -> np.dtype[Any]:
             ("visited", np.bool_),  # whether a walker came to it as a state
             ("tokens", np.int32, (block_size,)),
             ("asks", np.bool_, (block_size,)),  # positions to ask about
-            ("said", np.int32, (block_size,)),
-            ("confidence", np.float32, (block_size,)),
         ],
         align=True,
     )
+
+
+def node_bytes(block_size: int) -> int:
+    """What a node takes, its answer included."""
+    return node_dtype(block_size).itemsize + 8 * block_size
 
 
 class Question(NamedTuple):
@@ -100,6 +103,8 @@ class States:
         self._mask_id = mask_id
         self._nodes: NDArray[Any] = np.zeros(0, node_dtype(block_size))
         self._books: NDArray[Any] = np.zeros(0, BOOK)
+        self._said = np.zeros((0, block_size), np.int32)  # apart from nodes: they are read most
+        self._confidence = np.zeros((0, block_size), np.float32)
         self._free_nodes, self._free_books = FreeNumbers(), FreeNumbers()
         self._at: dict[int, int] = {}  # key -> node
         self.any_bad = False
@@ -171,7 +176,7 @@ class States:
 
     def said(self, nodes: Numbers) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Tokens and confidence in nodes, with a dimension more; they mean something where it was asked."""
-        return self._nodes["said"][nodes], self._nodes["confidence"][nodes]
+        return self._said.take(nodes, axis=0), self._confidence.take(nodes, axis=0)
 
     def bad(self, nodes: Numbers) -> Flags:
         """Whether what was said in nodes is not finite."""
@@ -180,8 +185,9 @@ class States:
 
     def problem(self, path: Numbers) -> str:
         """Why what was said along the blocks of a state must not be used: what was found, and where first."""
-        node = self._nodes[path[self.bad(path).argmax()]]
-        position = (node["depth"] - 1) * self.block_size + (node["asks"] & np.isnan(node["confidence"])).argmax()
+        worst = path[self.bad(path).argmax()]
+        node, spoilt_here = self._nodes[worst], np.isnan(self._confidence[worst])
+        position = (node["depth"] - 1) * self.block_size + (node["asks"] & spoilt_here).argmax()
         return f"position {position}: logits are not finite"
 
     def ask(self, paths: Numbers, depths: Numbers) -> Question:
@@ -231,8 +237,8 @@ class States:
         """Remember what was said where it was asked."""
         heard = question.batch.asked.any(axis=1)
         nodes = question.nodes[heard]
-        self._nodes["said"][nodes] = answer.tokens[heard]
-        self._nodes["confidence"][nodes] = answer.confidence[heard]
+        self._said[nodes] = answer.tokens[heard]
+        self._confidence[nodes] = answer.confidence[heard]
         self._nodes["bad"][nodes] = bad = spoilt(question.batch, answer)[heard]
         self.any_bad |= bool(bad.any())
         self._nodes["asked"][nodes] = True
@@ -288,9 +294,11 @@ class States:
 
     def _take(self, count: int) -> Numbers:
         nodes = self._free_nodes.take(count)
-        have = len(self._nodes)
-        self._nodes = grown(self._nodes, int(nodes.max(initial=0)))
-        self._nodes["book"][have:] = -1
+        have, last = len(self._nodes), int(nodes.max(initial=0))
+        if last >= have:
+            self._nodes = grown(self._nodes, last)
+            self._nodes["book"][have:] = -1
+            self._said, self._confidence = grown(self._said, last), grown(self._confidence, last)
         return nodes
 
     def _lend(self, nodes: Numbers, read: Numbers) -> None:

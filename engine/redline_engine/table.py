@@ -133,6 +133,11 @@ class WalkerTable:
         names = WALKER.names or ()
         return [dict(zip(names, row, strict=True)) for row in self.walkers[rows].tolist()]
 
+    def blocks(self, rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Tokens ``[W, N, B]`` of blocks ``[W, N]`` of rows ``[W]``."""
+        depth = self.tokens.shape[1]
+        return self.tokens.reshape(-1, self.block_size).take(rows[:, None] * depth + numbers, axis=0)
+
     @property
     def flat(self) -> NDArray[np.int32]:
         """View ``[rows, positions]`` of the tokens."""

@@ -117,8 +117,7 @@ class Walkers:
             self._replies.watch(row, knob.stop_strings)
             if self.record:
                 self._records[row] = []
-        self._table.walkers[rows] = start
-        self._open(rows)
+        self._open(rows, start)
         return rows
 
     def _start(self, knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> NDArray[Any]:
@@ -157,7 +156,7 @@ class Walkers:
         blocks = self._blocks(walkers, most=tokens.shape[1])
         masked = self._masked(rows, walkers, blocks)
         window = self._seen(rows, walkers, blocks) if np.isfinite(walkers["edit"]).any() else None
-        left = masked.sum(axis=2)
+        left = _count(masked)
         progress = (self.block_size - left) / self.block_size
 
         judged, slot = np.nonzero(left)
@@ -196,10 +195,13 @@ class Walkers:
             settle(walkers, self._seen(rows, walkers, blocks), full, written, self._end_sets.items())
         walkers["base"] = walkers["commit_end"]
         walkers["reason"] = self._finish(walkers)
-        self._table.walkers[rows] = walkers
-        self._table.walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
-        finished: NDArray[np.bool_] = self._table.walkers["reason"][rows] != RUNNING
-        self._open(rows[~finished])
+        finished: NDArray[np.bool_] = walkers["reason"] != RUNNING
+        if self._replies.watches:
+            self._table.walkers[rows] = walkers
+            walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
+            finished = walkers["reason"] != RUNNING
+        self._table.walkers[rows[finished]] = walkers[finished]
+        self._open(rows[~finished], walkers[~finished])
         return finished
 
     def fail(self, rows: Rows) -> None:
@@ -232,12 +234,12 @@ class Walkers:
     def _masked(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Masked positions ``[W, N, B]`` of those blocks that are open."""
         is_open = blocks < walkers["opened"][:, None]
-        flags: NDArray[np.bool_] = (self._table.tokens[rows[:, None], blocks] == self.mask_id) & is_open[:, :, None]
+        flags: NDArray[np.bool_] = (self._table.blocks(rows, blocks) == self.mask_id) & is_open[:, :, None]
         return flags
 
     def _seen(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> Window:
         """Tokens of the buffers as they stand."""
-        return Window(blocks, self._table.tokens[rows[:, None], blocks], blocks < walkers["opened"][:, None])
+        return Window(blocks, self._table.blocks(rows, blocks), blocks < walkers["opened"][:, None])
 
     def _write(
         self,
@@ -248,11 +250,12 @@ class Walkers:
         tokens: NDArray[np.int32],
     ) -> None:
         """Write the accepted tokens and note the leftmost end token within the limit."""
-        walker, slot, offset = np.nonzero(accepted)
-        if not walker.size:
+        places = accepted.reshape(-1).nonzero()[0]
+        if not places.size:
             return
-        block = blocks[walker, slot]
-        tokens = tokens[walker, slot, offset]
+        slots, offset = np.divmod(places, self.block_size)
+        walker, block = slots // blocks.shape[1], blocks.reshape(-1)[slots]
+        tokens = tokens.reshape(-1)[places]
         self._table.tokens[rows[walker], block, offset] = tokens
         position = block * self.block_size + offset
         inside = position < walkers["limit"][walker]
@@ -270,14 +273,13 @@ class Walkers:
         reason[stop] = _STOP
         return reason
 
-    def _open(self, rows: Rows) -> None:
-        """Open at most one block per walker, then measure what its next forward commits and how far it runs."""
+    def _open(self, rows: Rows, walkers: NDArray[Any]) -> None:
+        """Open at most one block per walker, measure what its next forward commits and how far it runs; note it."""
         if not rows.size:
             return
-        walkers = self._table.walkers[rows]
         base, opened = walkers["base"], walkers["opened"]
         blocks = self._blocks(walkers, most=int((opened - base).max()) + 1)
-        left = self._masked(rows, walkers, blocks).sum(axis=2)
+        left = _count(self._masked(rows, walkers, blocks))
         last = np.maximum(opened - base - 1, 0)
         progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
         may = np.where(opened > base, may_open(progress, walkers["add"]), walkers["forwards"] > 0)
@@ -323,3 +325,10 @@ class Walkers:
                     rows_useful=int(left[index].sum()) + (int(walker["commit_end"]) - cached) * size,
                 )
             )
+
+
+def _count(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many are set along the last dimension; a product is several times as fast as a sum over so few."""
+    ones = np.ones(flags.shape[-1], np.float32)
+    counts: NDArray[np.int64] = (flags.astype(np.float32) @ ones).astype(np.int64)
+    return counts

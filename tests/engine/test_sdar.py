@@ -18,6 +18,7 @@ from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
+from redline_engine.models import parts  # noqa: E402
 from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
@@ -87,6 +88,31 @@ def test_a_query_reads_what_one_before_it_in_the_batch_runs(oracle, model):
     expected = [oracle_logits(oracle, clean), oracle_logits(oracle, later)[2 * B :]]
     logits = engine_logits(model, [ask(clean, pages[:2]), ask(later, pages, 2)])
     torch.testing.assert_close(logits, torch.cat(expected), atol=1e-4, rtol=1e-4)
+
+
+def test_parts_on_threads_of_their_own_say_what_the_whole_says(model, monkeypatch):
+    """A batch in which queries read what others about their prompt run, as one part and as three."""
+    monkeypatch.setattr(parts, "LEAST_ROWS", B)
+    queries = []
+    for number, tokens in enumerate(itertools.chain(sequences(), sequences())):
+        clean = [token if token != MASK else 5 for token in tokens[: 2 * B]]
+        own = [next(PAGES) for _ in range(len(tokens) // B)]
+        queries += [
+            ask(clean, own[:2])._replace(prompt=number),
+            ask(clean + tokens[2 * B :], own, 2)._replace(prompt=number),
+        ]
+    batch, threads = batch_of(B, queries), torch.get_num_threads()
+    answers = []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            assert len(parts.parts_of(batch, count)) == count
+            answers.append(model.forward(batch))
+    finally:
+        torch.set_num_threads(threads)
+    alone, divided = answers
+    assert (alone.tokens == divided.tokens).all()
+    np.testing.assert_allclose(alone.confidence, divided.confidence, atol=1e-5)
 
 
 def test_a_grid_decodes_as_the_naive_loop_does_with_qwen3(oracle, model):

@@ -2,11 +2,12 @@
 
 ::
 
-    base.py        the interface: Query in, Answer out
+    base.py        the interface: Batch in, Answer out
     scripted.py    weightless models for tests and demonstrations, numpy only
     propose.py     logits to (token, confidence): greedy and sampled, the only home of both
     packing.py     a batch of unequal queries as packed rows
     network.py     the network of all families in plain PyTorch, with a paged cache
+    parts.py       a batch in parts, one for each thread of the processor
     graphs.py      its steps in a few fixed shapes, which CUDA records and replays
     attention.py   what a layer does besides its MLP
     experts.py     routers and experts of SDAR-MoE and LLaDA2

@@ -88,7 +88,6 @@ class Graphs:
         shape = rectangle(batch)
         if shape is None:
             return None
-        cache.reserve(int(batch.pages.max()))
         if self._kept is not cache.kept:  # the pages have moved: what was recorded writes to where they were
             self._kept, self._steps = cache.kept, {}
         step = self._steps.get(shape)

@@ -20,7 +20,7 @@ from redline_engine.models.keys import weights_of
 from redline_engine.models.network import LOGITS_AT_ONCE, Network, NetworkShape
 from redline_engine.models.surface import CheckpointError
 from redline_engine.precision import held_bytes, keep_linears
-from redline_engine.states import node_dtype
+from redline_engine.states import node_bytes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _GROWTH = 2  # an array that grows is copied: for a moment both are there
@@ -124,7 +124,7 @@ def plan(described: Described, spec: ModelSpec, load: Load | None = None) -> Pla
     cache = load.pages * load.block_size * position
     forwards = load.new_tokens + 1  # at worst one token each
     nodes = batch * (load.positions // load.block_size + forwards * load.buffer_size)
-    states = nodes * (_GROWTH * node_dtype(load.block_size).itemsize + _KEY)
+    states = nodes * (_GROWTH * node_bytes(load.block_size) + _KEY)
     rows = batch * load.rows * _row_bytes(shape, size)
     attended = 2 * batch * load.positions * (position // shape.num_hidden_layers)
     if spec.cuda_graphs:

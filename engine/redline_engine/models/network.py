@@ -29,6 +29,7 @@ from redline_engine.models.base import Answer, Batch, ModelInfo, Numbers
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
 from redline_engine.models.packing import Packed, PageCache, pack
+from redline_engine.models.parts import Workers, parts_of
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
@@ -144,6 +145,7 @@ class NetworkModel:
         self.info = info
         self._graphs: dict[int, Graphs] | None = {} if graphs else None
         self._caches: dict[int, PageCache] = {}
+        self._workers = Workers()
         weight = network.embed.weight
         self.device, self.dtype = weight.device, weight.dtype
         self._rotary = Rotary(network.shape.frequencies().to(self.device))
@@ -153,29 +155,40 @@ class NetworkModel:
         """Share of the weights' bytes that each precision takes, by its name."""
         return shares(self.network)
 
-    @torch.inference_mode()
     def forward(self, batch: Batch) -> Answer:
         """Answer the queries; see `redline_engine.models.base.Model`."""
-        alike = np.lexsort((batch.cached, batch.run))  # queries that are alike attend together
-        ordered, blocks = batch.take(alike)
+        order = np.lexsort((batch.cached, batch.run))  # queries that are alike attend together
         answer = Answer(np.zeros(batch.tokens.shape, np.int32), np.zeros(batch.tokens.shape, np.float32))
-        block, offset = ordered.asked.nonzero()
-        said = self._propose(self.hidden(ordered), ordered, block)
-        answer.tokens[blocks[block], offset], answer.confidence[blocks[block], offset] = said
+
+        @torch.inference_mode()
+        def fill(part: Numbers) -> None:
+            ordered, blocks = batch.take(order[np.isin(order, part)])
+            block, offset = ordered.asked.nonzero()
+            said = self._propose(self.hidden(ordered), ordered, block)
+            answer.tokens[blocks[block], offset], answer.confidence[blocks[block], offset] = said
+
+        self._reserve(batch)
+        most = torch.get_num_threads() if self.device.type == "cpu" and self._graphs is None else 1
+        self._workers.run(fill, parts_of(batch, most))
         return answer
 
     def hidden(self, batch: Batch) -> Tensor:
         """Compute the final hidden states ``[n, hidden]`` of the positions asked about, block after block."""
-        size, cache = batch.block_size, self._cache(batch.block_size)
+        self._reserve(batch)
+        cache = self._cache(batch.block_size)
         if self._graphs is not None:
-            self._rotary.reserve(self.info.max_positions)
-            if size not in self._graphs:
-                self._graphs[size] = Graphs(self._hidden)
-            rows = self._graphs[size].hidden(batch, cache)
+            if batch.block_size not in self._graphs:
+                self._graphs[batch.block_size] = Graphs(self._hidden)
+            rows = self._graphs[batch.block_size].hidden(batch, cache)
             if rows is not None:
                 return rows
-        self._rotary.reserve(int((batch.cached + batch.run).max()) * size)
         return self._hidden(pack(batch, cache), cache.kept)
+
+    def _reserve(self, batch: Batch) -> None:
+        """Make room for the pages and positions of a batch."""
+        self._cache(batch.block_size).reserve(int(batch.pages.max()))
+        blocks = int((batch.cached + batch.run).max())
+        self._rotary.reserve(blocks * batch.block_size if self._graphs is None else self.info.max_positions)
 
     def reserve(self, block_size: int, pages: int) -> None:
         """Make room for so many pages at once."""

@@ -137,13 +137,12 @@ def cached_places(batch: Batch) -> Numbers:
 
 
 def pack(batch: Batch, cache: PageCache) -> Packed:
-    """Lay out a batch of queries, and make room in the cache.
+    """Lay out a batch of queries; the cache must have room for their pages.
 
     Queries are grouped as they come: those that run equally many blocks should stand together, and among them those
     with equally many cached blocks, so that nothing is padded.
     """
     size, device, dtype = batch.block_size, cache.kept.device, cache.kept.dtype
-    cache.reserve(int(batch.pages.max()))
     laid, past = lay(batch), cached_places(batch)
     positions = laid.numbers[:, None] * size + np.arange(size)
     edges = [0, *_ends(batch.run, batch.cached, max(1, GATHERED // cache.kept[0, 0].numel()))]

@@ -1,0 +1,62 @@
+"""A batch in parts that are computed side by side, each on one thread of the processor.
+
+PyTorch divides every single operation among its threads, and they meet after each. The operations of a small model are
+so short that meeting takes as long as computing: two threads make a step 1.3 times as fast. Parts meet once in a step.
+
+Queries about one prompt read each other's pages and stay in one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from redline_engine.models.base import Batch, Numbers
+
+LEAST_ROWS = 128  # of a part: with fewer, reading the weights takes as long as multiplying by them
+
+_Result = TypeVar("_Result")
+
+
+def parts_of(batch: Batch, most: int) -> list[Numbers]:
+    """Divide the queries of a batch into at most so many parts with about equally many rows, `LEAST_ROWS` at least."""
+    count = min(most, batch.tokens.size // LEAST_ROWS)
+    if count <= 1:
+        return [np.arange(len(batch.run))]
+    _, number = np.unique(batch.prompts, return_inverse=True)
+    run = np.bincount(number, weights=batch.run)
+    middles = np.cumsum(run) - run / 2
+    part = (middles * count // run.sum())[number]
+    return [(part == each).nonzero()[0] for each in np.unique(part).tolist()]
+
+
+class Workers:
+    """Threads that compute parts; each operation of theirs runs on one thread."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, compute: Callable[[Numbers], _Result], parts: Sequence[Numbers]) -> list[_Result]:
+        """Compute all parts, the first one on the thread of the caller.
+
+        Whatever one of them raises is raised when all have ended.
+        """
+        if len(parts) == 1:
+            return [compute(parts[0])]
+        threads = torch.get_num_threads()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(threads - 1, initializer=torch.set_num_threads, initargs=(1,))
+        torch.set_num_threads(1)
+        try:
+            others = [self._pool.submit(compute, part) for part in parts[1:]]
+            try:
+                first = compute(parts[0])
+            finally:
+                wait(others)
+            return [first, *(other.result() for other in others)]
+        finally:
+            torch.set_num_threads(threads)
