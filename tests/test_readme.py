@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import subprocess
@@ -74,6 +75,11 @@ def test_the_commands_of_the_readme_are_environments_of_tox_and_ci_runs_the_same
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert "set -euo pipefail" in ci
     assert set(commands) <= set(ci)
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    environments = [line.removeprefix("pip install tox && tox run -e ") for line in ci if "tox" in line]
+    assert environments == ["lint", "test", "gate", "demo"]
+    assert {f"testenv:{name}" for name in environments} <= set(tox.sections())
 
 
 def test_the_example_of_the_readme_gates_a_recording(tmp_path: Path) -> None:
