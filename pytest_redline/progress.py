@@ -13,8 +13,11 @@ class Progress:
     def start(self, labels: Sequence[str], reference: str, prompts: int, at_most: bool = False) -> None:
         """Serving begins: so many prompts for each configuration, or as many at most."""
 
-    def generation(self, label: str, prompt: int, right: bool, generation: Generation) -> None:
+    def serving(self, labels: Sequence[str]) -> None:
+        """From now on one model serves these together, and no others until it is called again."""
+
+    def generation(self, label: str, prompt: int, right: bool, generation: Generation, stored: bool) -> None:
         """One generation is known, from the store or just served."""
 
     def forwards(self, run: int) -> None:
-        """So many forwards were run by the present model in this session."""
+        """So many forwards were run since serving began, by all models."""

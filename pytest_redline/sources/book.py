@@ -40,10 +40,10 @@ class Book:
         for row, keys in zip(rows, keys_of, strict=True):
             for prompt in np.flatnonzero(self.asked[row] & ~self.there[row]).tolist():
                 if keys[prompt] in known:
-                    self.enter(row, prompt, known[keys[prompt]])
+                    self.enter(row, prompt, known[keys[prompt]], stored=True)
 
-    def enter(self, row: int, prompt: int, generation: Generation) -> None:
-        """Enter and grade one generation."""
+    def enter(self, row: int, prompt: int, generation: Generation, stored: bool) -> None:
+        """Enter and grade one generation, from the store or just served."""
         self.found[row][prompt] = generation
         self.there[row, prompt] = True
         reference = self.grid.configurations[row].label == self.grid.reference
@@ -55,7 +55,7 @@ class Book:
                 self.verdicts[asked] = self.grader.right(generation.text, self.prompts.answers[prompt])
             right = self.verdicts[asked]
         self.correct[row, prompt] = right
-        self.progress.generation(self.grid.configurations[row].label, prompt, right, generation)
+        self.progress.generation(self.grid.configurations[row].label, prompt, right, generation, stored)
 
     def missing(self, rows: Sequence[int]) -> dict[int, list[int]]:
         """Prompts that lack what was asked for, in serving order, with the places among these rows that they lack."""

@@ -282,6 +282,8 @@ def _generate(
     tickets = _submit(engine, tokens, family, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     written_at = 0.0
+    lacking = sorted({place for places in missing.values() for place in places})
+    kitchen.progress.serving([book.grid.labels[family.rows[place]] for place in lacking])
     try:
         while engine.busy:
             for reply in engine.step():
@@ -291,9 +293,9 @@ def _generate(
                     reply.text or "", reply.trace.reply_tokens, reply.trace.forwards, reply.trace.finish_reason
                 )
                 waiting.append((family.keys[place][prompt], generation))
-                book.enter(family.rows[place], prompt, generation)
+                book.enter(family.rows[place], prompt, generation, stored=False)
                 kitchen.served += 1
-            kitchen.progress.forwards(engine.counts.forwards_run)
+            kitchen.progress.forwards(kitchen.forwards + engine.counts.forwards_run - before)
             if time.monotonic() - written_at > _SECONDS_BETWEEN_WRITES:
                 kitchen.store.write(waiting)
                 waiting.clear()

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,18 +18,20 @@ pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from gate_runner import environment
-from live_gate import command, keys_of, run, write_checkpoint, write_live
+from live_gate import CONFIGURATIONS, command, keys_of, run, write_checkpoint, write_live
 
 from pytest_redline.certificate import to_bytes
 from pytest_redline.errors import GridError, NothingCertifiableError, OutcomesError
 from pytest_redline.gate import Live, certificate_of
-from pytest_redline.grid import EngineSource
+from pytest_redline.grid import EngineSource, Grid
 from pytest_redline.grid_file import load_grid
 from pytest_redline.packing import unpack
-from pytest_redline.prompts import read_calibration_prompts
+from pytest_redline.progress import Progress
+from pytest_redline.prompts import Prompts, read_calibration_prompts
 from pytest_redline.sources import checkpoints
 from pytest_redline.sources import engine as bridge
 from pytest_redline.sources.checkpoints import hash_files
+from pytest_redline.store import Generation, Store
 from pytest_redline.verify import verify
 
 
@@ -276,6 +279,64 @@ def test_too_few_prompts_are_refused_before_anything_is_served(
     monkeypatch.setattr(bridge, "serve", lambda *_: pytest.fail("something was served"))
     with pytest.raises(NothingCertifiableError, match="n=13 and m=2"):
         certificate_of(load_grid(path), store)
+
+
+class Told(Progress):
+    """What a run tells while it serves."""
+
+    def __init__(self) -> None:
+        self.served: list[Sequence[str]] = []
+        self.known: list[tuple[str, int, bool]] = []
+        self.run = [0]
+
+    def serving(self, labels: Sequence[str]) -> None:
+        self.served.append(labels)
+
+    def generation(self, label: str, prompt: int, right: bool, generation: Generation, stored: bool) -> None:
+        self.known.append((label, prompt, stored))
+
+    def forwards(self, run: int) -> None:
+        self.run.append(run)
+
+
+def told_by_serving(grid: Grid, prompts: Prompts, path: Path) -> tuple[Told, bridge.Served]:
+    told = Told()
+    with Store(path) as store:
+        return told, bridge.serve(grid, prompts, store, None, True, told)
+
+
+def test_what_is_told_while_serving_tells_the_stored_from_the_served(tmp_path: Path) -> None:
+    grid = load_grid(write_live(tmp_path))
+    assert grid.prompts is not None
+    prompts = read_calibration_prompts(grid.prompts, "group", None)
+    path = tmp_path / "store.sqlite"
+    alone = load_grid(write_live(tmp_path, name="s.redline.yaml", configurations={
+        "slow": CONFIGURATIONS["slow"], "another": {"accept_threshold": 0.5}
+    }))  # fmt: skip
+    told_by_serving(alone, prompts.only(set(prompts.ids[:20])), path)
+
+    told, _ = told_by_serving(grid, prompts, path)
+
+    assert told.served == [["slow", "fast"]]
+    assert sorted(told.known) == sorted(
+        (label, prompt, label == "slow" and prompt < 20) for label in ("slow", "fast") for prompt in range(60)
+    )
+    again, _ = told_by_serving(grid, prompts, path)
+    assert (again.served, again.run) == ([], [0])
+    assert sorted(again.known) == sorted((label, prompt, True) for label, prompt, _ in told.known)
+
+
+def test_models_are_told_one_after_the_other_and_their_forwards_together(tmp_path: Path) -> None:
+    several = {**CONFIGURATIONS, "rounded": {"accept_threshold": 0.05, "dtype": "bfloat16"}}
+    grid = load_grid(write_live(tmp_path, configurations=several))
+    assert grid.prompts is not None
+    prompts = read_calibration_prompts(grid.prompts, "group", None)
+
+    told, served = told_by_serving(grid, prompts, tmp_path / "store.sqlite")
+
+    assert told.served == [["slow", "fast"], ["rounded"]]
+    assert told.run == sorted(told.run)
+    assert told.run[-1] == served.forwards_run
 
 
 def test_judging_what_is_known_serves_nothing(tmp_path: Path, store: Live) -> None:

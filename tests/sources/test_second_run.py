@@ -202,10 +202,10 @@ def test_a_killed_second_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_answer_that_is_lost_in_the_second_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = bridge.Book.enter
 
-    def lossy(self: Any, row: int, prompt: int, generation: Any) -> None:
+    def lossy(self: Any, row: int, prompt: int, generation: Any, stored: bool) -> None:
         if self.grid.labels == ("A/A",) and prompt == 3:
             generation = generation._replace(finish_reason="error", text="")
-        plain(self, row, prompt, generation)
+        plain(self, row, prompt, generation, stored)
 
     monkeypatch.setattr(bridge.Book, "enter", lossy)
     certificate = certificate_of(load_grid(write_live(tmp_path, n=150, noise_floor=True)), store_of(tmp_path))
