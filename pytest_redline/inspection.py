@@ -12,6 +12,7 @@ from pytest_redline.errors import OutcomesError
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 if TYPE_CHECKING:
+    from redline_engine.models.checkpoint import Checkpoint
     from redline_engine.models.network import NetworkShape
 
 
@@ -36,7 +37,8 @@ def inspect(
     Raises
     ------
     OutcomesError
-        The directory holds no model that this engine can run, or a knob is none.
+        The directory holds no model that this engine can run, a knob is none, or CUDA graphs are asked for that device
+        or model have none of.
     """
     try:
         import torch
@@ -62,6 +64,8 @@ def inspect(
     device = used_device(chosen)
     try:
         torch.device(device)
+        if chosen.cuda_graphs:
+            _refuse_graphs(checkpoint, chosen, device)
         planned, free = plan(checkpoint.described, chosen, use), free_memory(device)
     except RuntimeError as error:  # PyTorch's own, of a device it does not know
         raise OutcomesError(f"device {device}: {str(error).splitlines()[0]}") from None
@@ -81,6 +85,7 @@ def inspect(
             "dtype": chosen.dtype,
             "weights": chosen.weights or chosen.dtype,
             "device": device,
+            "cuda_graphs": chosen.cuda_graphs,
         },
         "block_size": {"value": info.block_size, "from": facts.block_size_from},
         "mask": {"value": info.mask_id, "from": facts.mask_from},
@@ -100,6 +105,36 @@ def inspect(
         },
         "knobs": {"block_size": info.block_size, **_plain(decoding.effective())},
     }
+
+
+def _refuse_graphs(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> None:
+    """Refuse CUDA graphs as loading would."""
+    if not device.startswith("cuda"):
+        raise OutcomesError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
+    if one_by_one(checkpoint, spec, device):
+        raise OutcomesError(
+            f"{checkpoint.directory}: cuda_graphs cannot be used: its experts are multiplied one by one on this device"
+        )
+
+
+def one_by_one(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> bool:
+    """Whether a model has experts that are multiplied one by one on a device, as far as that is known without it."""
+    import torch
+
+    from redline_engine.models.experts import GroupedLinear
+    from redline_engine.models.memory import kept_network
+    from redline_engine.precision import KeptExperts
+
+    absent = device.startswith("cuda") and not torch.cuda.is_available()
+    for layer in kept_network(checkpoint.described, spec).modules():
+        if isinstance(layer, KeptExperts):
+            return True
+        if isinstance(layer, GroupedLinear) and not absent:
+            one = torch.empty((), dtype=layer.weight.dtype, device=device)  # stands for all, so that it takes no memory
+            layer.weight = torch.nn.Parameter(one.expand(layer.weight.shape), requires_grad=False)
+            if not layer.is_grouped:
+                return True
+    return False
 
 
 def _network(shape: NetworkShape, tied: bool) -> dict[str, Any]:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 sys.path.insert(0, str(Path(__file__).parent / "sources"))
-from chat_checkpoint import write_chat_checkpoint
+from chat_checkpoint import write_chat_checkpoint  # noqa: E402
 
-from pytest_redline.cli import main
-from redline_engine.models.reading import TensorFiles
+from pytest_redline.cli import main  # noqa: E402
+from pytest_redline.inspection import one_by_one  # noqa: E402
+from redline_engine.config import Dtype, ModelSpec, Weights  # noqa: E402
+from redline_engine.models.checkpoint import describe  # noqa: E402
+from redline_engine.models.experts import ExpertMlp  # noqa: E402
+from redline_engine.models.network import Network  # noqa: E402
+from redline_engine.models.reading import TensorFiles  # noqa: E402
+from redline_engine.precision import keep_linears  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +73,7 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
     found = json.loads(capsys.readouterr().out)
     assert found["block_size"] == {"value": 16, "from": "stated"}
     assert found["knobs"]["accept_threshold"] == 0.8
-    assert found["loaded"] == {"dtype": "float32", "weights": "int8", "device": "cpu"}
+    assert found["loaded"] == {"dtype": "float32", "weights": "int8", "device": "cpu", "cuda_graphs": False}
     assert found["memory"]["page"] == 16 * found["memory"]["position"] == 16 * 2 * 2 * 16 * 4
     assert found["memory"]["cache"] == 2 * 3 * (768 + 2 * 4 * 16) * found["memory"]["position"]
     assert found["network"]["experts"]["count"] == 8
@@ -93,6 +100,10 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
         (["empty"], "config.json: cannot be read"),
         (["m" * 5000], "no directory mmm"),
         (["model", "--knob", "block_size=4", "--device", "tpx"], "device tpx: "),
+        (
+            ["model", "--knob", "block_size=4", "--device", "cpu", "--cuda-graphs"],
+            "model: cuda_graphs needs a CUDA device, not cpu; leave it out",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_status_1(
@@ -144,3 +155,46 @@ def test_what_does_not_fit_is_said_and_fails(
     monkeypatch.setattr("redline_engine.models.memory.free_memory", lambda device: 2000)
     assert main(["engine", "inspect", "Tiny-SDAR-Chat", "--device", "cpu"]) == 1
     assert "of 2.0 KiB free; does NOT fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", ["sdar", "sdar_moe", "llada2"])
+def test_cuda_graphs_are_planned_and_refused_as_a_load_refuses_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    write_chat_checkpoint(tmp_path / "model-b4", family)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # what is planned is another machine's
+    arguments = ["engine", "inspect", "model-b4", "--device", "cuda", "--prompt-tokens", "9"]
+    plain, recorded = (json_of(capsys, [*arguments, *more]) for more in ([], ["--cuda-graphs"]))
+    assert (plain["loaded"]["cuda_graphs"], recorded["loaded"]["cuda_graphs"]) == (False, True)
+    assert recorded["memory"]["working"] > plain["memory"]["working"]
+    assert main([*arguments, "--cuda-graphs"]) == 0
+    assert "on cuda\n                           small batches recorded as CUDA graphs\n" in capsys.readouterr().out
+    assert main([*arguments, "--cuda-graphs", "--weights", "int8"]) == (0 if family == "sdar" else 1)
+    error = capsys.readouterr().err
+    assert ("model-b4: cuda_graphs cannot be used: its experts are multiplied one by one" in error) == bool(error)
+
+
+def json_of(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="this machine has no CUDA device"
+))])  # fmt: skip
+@pytest.mark.parametrize("weights", ["float32", "int4"])
+@pytest.mark.parametrize("family", ["sdar", "sdar_moe", "llada2"])
+def test_experts_are_known_to_be_multiplied_one_by_one_before_they_are_loaded(
+    tmp_path: Path, family: str, weights: Weights, device: str
+) -> None:
+    write_chat_checkpoint(tmp_path / "model-b4", family)
+    for dtype in get_args(Dtype):
+        spec = ModelSpec(str(tmp_path / "model-b4"), dtype, device, weights=None if weights == "float32" else weights)
+        checkpoint = describe(spec)
+        network = Network(checkpoint.described.shape).to(device, getattr(torch, dtype)).requires_grad_(False)
+        if spec.weights:
+            keep_linears(network, spec.weights, network.embed.weight)
+        mixtures = [each for each in network.modules() if isinstance(each, ExpertMlp)]
+        assert bool(mixtures) == (family != "sdar")
+        assert one_by_one(checkpoint, spec, device) == any(not each.is_grouped for each in mixtures)

@@ -30,6 +30,7 @@ def add(commands: Commands) -> None:
     inspect.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of arithmetic")
     inspect.add_argument("--weights", choices=["float32", "bfloat16", "int8", "int4"], help="as they are kept")
     inspect.add_argument("--device", default="auto", help="auto, cpu, cuda, or another name that PyTorch knows")
+    inspect.add_argument("--cuda-graphs", action="store_true", help="small batches recorded as CUDA graphs")
     inspect.add_argument("--batch-size", type=int, default=256, metavar="N")
     inspect.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help="of the longest prompt")
     inspect.add_argument("--mask-id", type=int, metavar="ID", help="where the files do not say it")
@@ -55,7 +56,7 @@ def _inspect(options: argparse.Namespace) -> int:
                 raise OutcomesError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1 is needed")
         spec = {
             name: value
-            for name in ("dtype", "weights", "device", "mask_id", "template")
+            for name in ("dtype", "weights", "device", "mask_id", "template", "cuda_graphs")
             if (value := getattr(options, name)) is not None
         }
         found = inspect(

@@ -53,6 +53,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parameters", f"{found['parameters']:,}" + (", head tied" if network["tied_head"] else "")),
         ("files", files),
         ("loaded", f"dtype {loaded['dtype']}, weights {loaded['weights']}, on {loaded['device']}"),
+        *([("", "small batches recorded as CUDA graphs")] if loaded["cuda_graphs"] else []),
         ("vocabulary", f"{found['vocabulary']:,} tokens, at most {found['positions']:,} positions"),
         ("block size", _sourced(found["block_size"])),
         ("mask", _sourced(found["mask"])),
