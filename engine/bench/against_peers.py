@@ -340,14 +340,16 @@ def compare(
 
 
 def explain(model: NetworkModel, prompts: list[list[int]], batch_size: int) -> None:
-    """Print where the time of the engine's steps goes, beside the machine's matmul rate."""
+    """Print where the time of the engine's steps goes on one thread, beside the machine's matmul rate there."""
+    torch.set_num_threads(1)  # what several threads do at a time cannot be counted as one after the other
     split, calls = split_time(model, prompts, batch_size)
     total = sum(split.seconds.values())
     rows = max(1, round(split.rows / calls))
     matmuls = split.flops / split.seconds["linear layers (matmuls)"]
     rate = matmul_rate(model, rows)
     print()
-    print(f"engine, batch {batch_size}: {calls} calls of {rows} rows, {1000 * total / calls:.2f} ms each")
+    head = f"engine, batch {batch_size}, one thread"
+    print(f"{head}: {calls} calls of {rows} rows, {1000 * total / calls:.2f} ms each")
     for name, seconds in sorted(split.seconds.items(), key=lambda item: -item[1]):
         print(f"  {name:52}{seconds / total:7.1%}{1000 * seconds / calls:9.2f} ms")
     print(f"  plain matmuls of these shapes, {rows} rows: {rate / 1e9:.1f} GFLOP/s; in the linear layers of the engine")

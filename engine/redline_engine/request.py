@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from redline_engine.config import DecodeKnobs, KnobError
@@ -22,8 +21,7 @@ class Prompt(NamedTuple):
     tokens: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """What one configuration answered to one prompt.
 
     Parameters

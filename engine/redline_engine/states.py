@@ -266,7 +266,7 @@ class States:
 
     def _keys(self, parents: Numbers, tokens: NDArray[np.int32], turn: int) -> NDArray[np.uint64]:
         """64 bits of a hash of blocks behind others."""
-        keys: NDArray[np.uint64] = (tokens.astype(np.uint64) * self._factors[1:]).sum(axis=1, dtype=np.uint64)
+        keys = np.asarray(tokens.astype(np.uint64) @ self._factors[1:], np.uint64)
         keys += (parents + 1).astype(np.uint64) * self._factors[0]
         keys ^= keys >> np.uint64(29)
         keys *= np.uint64(0xBF58476D1CE4E5B9)

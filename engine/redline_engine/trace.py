@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 FinishReason = Literal["stop", "stop_string", "length", "max_forwards", "error"]
 """Why a request ended.
@@ -47,8 +47,7 @@ class ForwardRecord:
     rows_useful: int
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(NamedTuple):
     """Accounting of one request.
 
     Parameters

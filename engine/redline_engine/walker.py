@@ -138,8 +138,8 @@ class Walkers:
 
     def window(self, rows: Rows) -> NDArray[np.int64]:
         """Numbers ``[W, N]`` of the blocks that rows hear about: those of their buffers, as far as some is open."""
-        walkers = self._table.walkers[rows]
-        return self._blocks(walkers, most=max(1, int((walkers["opened"] - walkers["base"]).max())))
+        base, opened = self._table.walkers["base"][rows], self._table.walkers["opened"][rows]
+        return _blocks(base, most=max(1, int((opened - base).max())))
 
     def advance(self, rows: Rows, tokens: NDArray[np.int32], confidence: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Take one step with each of `rows`; says which of them are finished.
@@ -153,7 +153,7 @@ class Walkers:
             blocks; of a row that edits, at every position of its open block that is no prompt's.
         """
         walkers = self._table.walkers[rows]
-        blocks = self._blocks(walkers, most=tokens.shape[1])
+        blocks = _blocks(walkers["base"], most=tokens.shape[1])
         masked = self._masked(rows, walkers, blocks)
         window = self._seen(rows, walkers, blocks) if np.isfinite(walkers["edit"]).any() else None
         left = _count(masked)
@@ -226,11 +226,6 @@ class Walkers:
             for row in rows.tolist():
                 del self._records[row]
 
-    def _blocks(self, walkers: NDArray[Any], most: int) -> NDArray[np.int64]:
-        """Numbers of the first blocks ``[W, N]`` of the buffers, `most` of each."""
-        numbers: NDArray[np.int64] = walkers["base"][:, None] + np.arange(most)
-        return numbers
-
     def _masked(self, rows: Rows, walkers: NDArray[Any], blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Masked positions ``[W, N, B]`` of those blocks that are open."""
         is_open = blocks < walkers["opened"][:, None]
@@ -278,7 +273,7 @@ class Walkers:
         if not rows.size:
             return
         base, opened = walkers["base"], walkers["opened"]
-        blocks = self._blocks(walkers, most=int((opened - base).max()) + 1)
+        blocks = _blocks(base, most=int((opened - base).max()) + 1)
         left = _count(self._masked(rows, walkers, blocks))
         last = np.maximum(opened - base - 1, 0)
         progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
@@ -325,6 +320,11 @@ class Walkers:
                     rows_useful=int(left[index].sum()) + (int(walker["commit_end"]) - cached) * size,
                 )
             )
+
+
+def _blocks(base: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Numbers of the first blocks ``[W, N]`` of buffers, `most` of each."""
+    return base[:, None] + np.arange(most)
 
 
 def _count(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
