@@ -165,7 +165,8 @@ class States:
         """Note that walkers came to states; returns which of them, by their place, nobody had come to, each once."""
         new = (~self._nodes["visited"][states]).nonzero()[0]
         if new.size:
-            new = new[np.unique(states[new], return_index=True)[1]]
+            if new.size > 1:
+                new = new[np.unique(states[new], return_index=True)[1]]
             self._nodes["visited"][states[new]] = True
         return new
 
@@ -210,15 +211,21 @@ class States:
         inner = self._books["edits"][books][:, None] & (level < depths[:, None] - 1)
         asking = inside & ~self._nodes["asked"][paths] & ~inner
         state, place = (asking | (inside & (self._nodes["page"][paths] == NO_PAGE))).nonzero()
-        first = np.sort(np.unique(paths[state, place], return_index=True)[1])
-        state, place = state[first], place[first]
+        if len(paths) > 1:
+            first = np.sort(np.unique(paths[state, place], return_index=True)[1])
+            state, place = state[first], place[first]
         nodes = paths[state, place]
-        states, run = np.unique(state, return_counts=True)
+        asked = self._nodes["asks"][nodes] & ~self._nodes["asked"][nodes, None]
+        if inner.any():
+            asked &= np.isin(nodes, paths[asking])[:, None]
+        run = np.bincount(state)
+        states = run.nonzero()[0]
+        run = run[states]
         self._lend(nodes, paths[states][inside[states]])
         kinds = self._books["kind"][books[states]]
         batch = Batch(
             tokens=self._nodes["tokens"][nodes],
-            asked=self._nodes["asks"][nodes] & np.isin(nodes, paths[asking])[:, None],
+            asked=asked,
             run=run,
             cached=depths[states] - run,
             pages=np.where(inside[states], self._nodes["page"][paths[states]], NO_PAGE),

@@ -33,15 +33,17 @@ def batch(prompts, run):
 )
 def test_parts_hold_every_query_once_and_those_of_a_prompt_together(queries, most):
     prompts, run = map(np.array, zip(*queries, strict=True))
-    parts = parts_of(batch(prompts, run), most)
+    order = np.random.default_rng(0).permutation(len(queries))
+    parts = parts_of(batch(prompts, run), order, most)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(queries)))
     assert 1 <= len(parts) <= max(1, min(most, run.sum() * B // LEAST_ROWS))
+    assert all((np.diff(np.argsort(order)[part]) > 0).all() for part in parts), "in the order given"
     owners = [set(prompts[part].tolist()) for part in parts]
     assert sum(map(len, owners)) == len(set(prompts.tolist()))
 
 
 def test_parts_of_prompts_alike_are_equally_large():
-    parts = parts_of(batch(range(64), [1] * 64), 4)
+    parts = parts_of(batch(range(64), [1] * 64), np.arange(64), 4)
     assert [len(part) for part in parts] == [16] * 4
 
 

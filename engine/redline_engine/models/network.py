@@ -162,14 +162,14 @@ class NetworkModel:
 
         @torch.inference_mode()
         def fill(part: Numbers) -> None:
-            ordered, blocks = batch.take(order[np.isin(order, part)])
+            ordered, blocks = batch.take(part)
             block, offset = ordered.asked.nonzero()
             said = self._propose(self.hidden(ordered), ordered, block)
             answer.tokens[blocks[block], offset], answer.confidence[blocks[block], offset] = said
 
         self._reserve(batch)
         most = torch.get_num_threads() if self.device.type == "cpu" and self._graphs is None else 1
-        self._workers.run(fill, parts_of(batch, most))
+        self._workers.run(fill, parts_of(batch, order, most))
         return answer
 
     def hidden(self, batch: Batch) -> Tensor:
@@ -216,7 +216,7 @@ class NetworkModel:
         said = np.zeros((2, len(hidden)), np.int32)
         size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
         kinds, uniforms = np.repeat(batch.kinds, batch.run)[block], batch.uniforms[batch.asked]
-        for kind in np.unique(kinds).tolist():
+        for kind in range(len(batch.samplings)):
             rows = (kinds == kind).nonzero()[0]
             for start in range(0, len(rows), size):
                 piece = rows[start : start + size]

@@ -22,16 +22,19 @@ LEAST_ROWS = 128  # of a part: with fewer, reading the weights takes as long as 
 _Result = TypeVar("_Result")
 
 
-def parts_of(batch: Batch, most: int) -> list[Numbers]:
-    """Divide the queries of a batch into at most so many parts with about equally many rows, `LEAST_ROWS` at least."""
+def parts_of(batch: Batch, order: Numbers, most: int) -> list[Numbers]:
+    """Divide the queries of a batch, in some order, into at most `most` parts with about equally many rows.
+
+    No part is meant to have fewer than `LEAST_ROWS`.
+    """
     count = min(most, batch.tokens.size // LEAST_ROWS)
     if count <= 1:
-        return [np.arange(len(batch.run))]
+        return [order]
     _, number = np.unique(batch.prompts, return_inverse=True)
     run = np.bincount(number, weights=batch.run)
     middles = np.cumsum(run) - run / 2
-    part = (middles * count // run.sum())[number]
-    return [(part == each).nonzero()[0] for each in np.unique(part).tolist()]
+    part = (middles * count // run.sum())[number[order]]
+    return [order[part == each] for each in np.unique(part).tolist()]
 
 
 class Workers:
