@@ -256,7 +256,7 @@ def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: in
             *((layer.attention, "forward", "attention: pages, rotation, norms") for layer in model.network.layers),
             (model, "forward", "network: MLP activation, norms, residuals, answers"),
             (network, "pack", "packing the batch"),
-            (network, "propose", "proposals (softmax, argmax)"),
+            (network, "propose", "proposals: tokens and confidences"),
             (Walkers, "advance", "acceptance and walkers"),
         ]:
             stack.enter_context(split.watch(owner, name, part))

@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 from redline_engine.config import Sampling  # noqa: E402
 from redline_engine.models.propose import propose  # noqa: E402
 
@@ -25,6 +27,48 @@ def test_the_mask_is_neither_proposed_nor_part_of_the_probability():
 
 def test_tied_tokens_go_to_the_lowest_id():
     assert greedy([0.0, 1.0, 5.0, 5.0, 5.0], [3.0, 3.0, 3.0, 3.0, 3.0]).tokens.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("size", [33, 352, 5000])
+def test_the_first_of_equals_is_the_lowest_id_wherever_they_stand(size):
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randint(0, 4, (300, size), generator=generator).float()
+    said = propose(logits.clone(), MASK, None, NO_DRAWS)
+    expected = [row.index(max(row[1:]), 1) for row in logits.tolist()]
+    assert said.tokens.tolist() == expected
+
+
+@pytest.mark.parametrize("size", [352, 50_000])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 8.0])
+@pytest.mark.parametrize("sampling", [None, Sampling(2.0, 1.0, 0, 0)], ids=["greedy", "drawn"])
+def test_confidence_is_as_exact_as_a_softmax(size, spread, sampling):
+    generator = torch.Generator().manual_seed(4)
+    logits = torch.randn(40, size, generator=generator) * spread
+    said = propose(logits.clone(), MASK, sampling, torch.rand(40, dtype=torch.float64, generator=generator))
+    logits[:, MASK] = -torch.inf
+    exact, softmax = (each.softmax(dim=1).gather(1, said.tokens[:, None])[:, 0] for each in (logits.double(), logits))
+    error, other = (((each - exact) / exact).abs().mean().item() for each in (said.confidence, softmax))
+    assert error < 1.2 * other + 5e-8  # one rounding
+    assert error < 2e-6
+
+
+def test_greedy_proposals_take_no_memory_beside_the_logits():
+    """No operation makes a matrix of the logits' size that is not the logits themselves."""
+
+    class Watch(TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **kwargs or {})
+            for each in made if isinstance(made, tuple) else (made,):
+                if each.untyped_storage().data_ptr() != logits.untyped_storage().data_ptr():
+                    self.largest = max(self.largest, each.numel())
+            return made
+
+    logits = torch.randn(30, 500)
+    with Watch() as watch:
+        propose(logits, MASK, None, NO_DRAWS)
+    assert watch.largest == 30
 
 
 def test_confidence_is_float32_whatever_the_logits():

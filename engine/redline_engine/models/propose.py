@@ -4,6 +4,10 @@ Confidence is the softmax probability over all tokens but the mask, computed in 
 always *before* temperature and filters: a threshold then means the same at every temperature, and top-k 1 does not
 turn every confidence into 1 (docs/decisions/0021-confidence-of-a-draw.md).
 
+No softmax is made for it: with the largest logit m, the probability of the token with logit s is ``exp(s - m)`` over
+the sum of ``exp(t - m)`` over all logits t. Of the most probable token that is 1 over the sum. The exponentials take
+the place of the logits, so that nothing as large is allocated and the vocabulary is gone through as often as must be.
+
 Letters: ``n`` positions, ``V`` vocabulary.
 """
 
@@ -33,9 +37,9 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
     Parameters
     ----------
     logits
-        ``[n, V]`` of any floating type; those of the mask are overwritten.
+        ``[n, V]`` of any floating type; overwritten.
     mask_id
-        Excluded before the softmax.
+        Excluded: neither proposed nor part of the probability.
     sampling
         None: the most probable token, ties to the lowest id. Else a draw: temperature, then the ``top_k`` most
         probable (ties to the lowest ids), then the smallest leading set whose probability reaches ``top_p``, then the
@@ -44,23 +48,25 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
         ``[n]`` float64 in [0, 1); read if sampling.
     """
     scores = logits.float()
-    spoilt = scores.sum(dim=1, keepdim=True) * 0  # 0, or NaN where there is a bad logit
+    spoilt = scores.sum(dim=1).mul_(0)  # 0, or NaN where there is a bad logit
     scores[:, mask_id] = -torch.inf
-    tokens = scores.argmax(dim=1) if sampling is None else _draw(scores, sampling, uniforms)  # the first of equals
-    confidence = torch.softmax(scores, dim=1).gather(1, tokens[:, None])[:, 0]
-    return Proposal(tokens, confidence + spoilt[:, 0])
+    largest, tokens = scores.max(dim=1)  # the first of equals
+    if sampling is not None:
+        tokens = _draw(scores, sampling, uniforms)
+    odds = scores.sub_(largest[:, None]).exp_()  # to those of the most probable token
+    total = odds.sum(dim=1).add_(spoilt)
+    return Proposal(tokens, total.reciprocal_() if sampling is None else odds.gather(1, tokens[:, None])[:, 0] / total)
 
 
 def _draw(scores: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
     exact = scores.double()
     exact -= exact.amax(dim=1, keepdim=True)  # 0 at most: however small the temperature, nothing overflows to NaN
-    tempered = torch.softmax(exact / sampling.temperature, dim=1)
+    tempered = torch.softmax(exact.div_(sampling.temperature), dim=1)
     ranked, order = tempered.sort(dim=1, descending=True, stable=True)  # [n, V]
     if sampling.top_k:
         ranked[:, sampling.top_k :] = 0
         ranked /= ranked.sum(dim=1, keepdim=True)
-    before = ranked.cumsum(dim=1) - ranked
-    ranked = torch.where(before < sampling.top_p, ranked, 0)
+    ranked *= ranked.cumsum(dim=1).sub_(ranked) < sampling.top_p  # what is before it
     edges = ranked.cumsum(dim=1)
     # the rank whose edge first exceeds the number; rounding must not push it onto a token that was filtered out
     rank = torch.minimum((edges <= (uniforms * edges[:, -1])[:, None]).sum(dim=1), (ranked > 0).sum(dim=1) - 1)
