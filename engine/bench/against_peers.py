@@ -215,12 +215,17 @@ class Split:
         self._since = now
 
     @contextmanager
-    def watch(self, owner: Any, name: str, part: str) -> Iterator[None]:
-        """Count calls of an attribute of `owner` as `part`, for as long as the context lasts."""
+    def watch(self, owner: Any, name: str, part: str, flops: int = 0) -> Iterator[None]:
+        """Count calls of an attribute of `owner` as `part`, and so many operations for each row of their first input.
+
+        For as long as the context lasts.
+        """
         inner: Callable[..., Any] = getattr(owner, name)
         own = name in vars(owner)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
+            if flops:
+                self.flops += flops * len(args[0])
             with self.part(part):
                 return inner(*args, **kwargs)
 
@@ -232,11 +237,6 @@ class Split:
                 setattr(owner, name, inner)
             else:
                 delattr(owner, name)
-
-    def count(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        """Count a linear layer's multiplications and additions, as a hook before its forward."""
-        assert isinstance(layer, nn.Linear)
-        self.flops += 2 * inputs[0].shape[0] * layer.in_features * layer.out_features
 
     def count_rows(self, embedding: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         """Count the rows that enter a forward, as a hook before the embedding."""
@@ -251,7 +251,6 @@ def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: in
     split = Split()
     with ExitStack() as stack:
         for owner, name, part in [
-            *((linear, "forward", "linear layers (matmuls)") for linear in linears),
             (nn.functional, "scaled_dot_product_attention", "attention: kernel"),
             *((layer.attention, "forward", "attention: pages, rotation, norms") for layer in model.network.layers),
             (model, "forward", "network: MLP activation, norms, residuals, answers"),
@@ -261,8 +260,9 @@ def split_time(model: NetworkModel, prompts: Sequence[list[int]], batch_size: in
         ]:
             stack.enter_context(split.watch(owner, name, part))
         for linear in linears:
-            handle = linear.register_forward_pre_hook(split.count)
-            stack.callback(handle.remove)
+            flops = 2 * linear.in_features * linear.out_features
+            for name in ("forward", "add") if hasattr(linear, "add") else ("forward",):
+                stack.enter_context(split.watch(linear, name, "linear layers (matmuls)", flops))
         stack.callback(model.network.embed.register_forward_pre_hook(split.count_rows).remove)
         with split.part("engine: states, queries, replies"):
             engine.generate(submitted, [KNOBS])

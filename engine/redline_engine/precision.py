@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from redline_engine.models.experts import GroupedLinear, by_expert
+from redline_engine.models.modules import Direct
 
 GROUP = 32  # input columns that share a scale in int4
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -50,7 +51,7 @@ def _whole(weight: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return (weight / scales).round().clamp(-most, most), scales
 
 
-class KeptLinear(nn.Module):
+class KeptLinear(Direct):
     """A linear layer without bias, whose weight is turned into the type of the input in each forward."""
 
     precision: ClassVar[str]
@@ -63,6 +64,10 @@ class KeptLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Multiply; `x` is ``[..., columns]``."""
         return functional.linear(x, self.dense().to(x.dtype))
+
+    def add(self, x: Tensor, onto: Tensor) -> None:
+        """Add the product to `onto` ``[T, rows]``, in place and in one operation, for `x` ``[T, columns]``."""
+        onto.addmm_(x, self.dense().to(x.dtype).t())
 
 
 class Bfloat16Linear(KeptLinear):

@@ -128,7 +128,8 @@ def test_a_network_equals_a_dense_one_with_the_weights_that_it_stands_for(checkp
         assert layer.precision == weights
         plain = reference.network.get_submodule(name)
         plain.weight = torch.nn.Parameter(layer.dense().to(plain.weight.dtype), requires_grad=False)
-    assert torch.equal(logits(model), logits(reference))
+    near = 1e-5 if dtype == "float32" else 0  # dense weights may lie the other way in memory (`models/modules.py`)
+    torch.testing.assert_close(logits(model), logits(reference), atol=near, rtol=near)
     assert torch.equal(before, logits(reference)) == (weights == dtype)
 
 

@@ -10,6 +10,7 @@
     parts.py       a batch in parts, one for each thread of the processor
     graphs.py      its steps in a few fixed shapes, which CUDA records and replays
     attention.py   what a layer does besides its MLP
+    modules.py     linear layers, and modules without detours
     experts.py     routers and experts of SDAR-MoE and LLaDA2
     checkpoint.py  a Hugging Face directory to a loaded model
     reading.py     its safetensors

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from redline_engine.models.modules import Direct, Linear
 from redline_engine.models.packing import Packed
 
 
-class RmsNorm(nn.RMSNorm):
+class RmsNorm(Direct, nn.RMSNorm):
     """RMSNorm over the last dimension, of size ``n``, computed in float32.
 
     By ``x w / sqrt(mean x**2 + eps) = x (sqrt(n) w) / hypot(|x|, sqrt(n eps))``.
@@ -72,7 +73,7 @@ class Rotary:
         return torch.polar(torch.ones_like(angles), angles)
 
 
-class Attention(nn.Module):
+class Attention(Direct):
     """Grouped-query attention over cached blocks and those of this forward, with RMSNorm on query and key heads.
 
     Parameters
@@ -86,10 +87,10 @@ class Attention(nn.Module):
     def __init__(self, hidden_size: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self.qkv = nn.Linear(hidden_size, (heads + 2 * kv_heads) * head_dim, bias=False)
+        self.qkv = Linear(hidden_size, (heads + 2 * kv_heads) * head_dim)
         self.q_norm = RmsNorm(head_dim, eps)
         self.k_norm = RmsNorm(head_dim, eps)
-        self.out = nn.Linear(heads * head_dim, hidden_size, bias=False)
+        self.out = Linear(heads * head_dim, hidden_size)
 
     @cached_property
     def gains(self) -> Tensor:
@@ -97,6 +98,11 @@ class Attention(nn.Module):
         return torch.cat(
             [self.q_norm.gain.expand(self.heads, self.head_dim), self.k_norm.gain.expand(self.kv_heads, self.head_dim)]
         )
+
+    @cached_property
+    def floor(self) -> Tensor:
+        """Of both norms."""
+        return self.q_norm.floor
 
     def forward(self, x: Tensor, turns: Tensor, packed: Packed, cache: Tensor) -> Tensor:
         """Mix values into rows ``[T, H D]``, before the output's linear layer.
@@ -119,18 +125,16 @@ class Attention(nn.Module):
         for group in packed.groups:
             query = heads[group.rows, : self.heads].view(group.queries, -1, self.heads, self.head_dim)
             seen = cache.index_select(0, group.places).view(group.queries, -1, 2 * self.kv_heads, self.head_dim)
-            query, seen = query.transpose(1, 2), seen.transpose(1, 2)  # [b, H, R, D], [b, 2 K, C, D]
-            key, value = seen[:, : self.kv_heads], seen[:, self.kv_heads :]
+            key, value = seen.transpose(1, 2).chunk(2, dim=1)  # [b, K, C, D] each
+            query = query.transpose(1, 2)  # [b, H, R, D]
             each = functional.scaled_dot_product_attention(query, key, value, group.bias, enable_gqa=True)
             mixed.append(each.transpose(1, 2).reshape(-1, self.heads * self.head_dim))
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
     def _turn(self, heads: Tensor, turns: Tensor) -> None:
         """Normalise and turn query and key heads ``[T, H + K, D]``, in place."""
-        clean = scaled(heads.float(), self.gains, self.q_norm.floor)
-        pairs = torch.view_as_complex(clean.view(*clean.shape[:-1], -1, 2))
-        target = heads.view(*pairs.shape, 2)
+        pairs = scaled(heads.float(), self.gains, self.floor).view(torch.complex64)
         if heads.dtype == torch.float32:
-            torch.mul(pairs, turns, out=torch.view_as_complex(target))
+            torch.mul(pairs, turns, out=heads.view(torch.complex64))
         else:
-            target.copy_(torch.view_as_real(pairs * turns))
+            heads.copy_((pairs * turns).view(torch.float32))

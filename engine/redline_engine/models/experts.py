@@ -24,6 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from redline_engine.models.modules import Direct, Linear
+
 _ALIGNMENT = 16  # bytes that rows of a grouped matmul must be a multiple of
 
 
@@ -64,7 +66,7 @@ class ExpertShape:
     shared_intermediate_size: int = 0
 
 
-class Router(nn.Module):
+class Router(Direct):
     """Scores of the experts; its weights stay float32."""
 
     bias: nn.Parameter | None
@@ -93,7 +95,7 @@ class Router(nn.Module):
         return weights * shape.routed_scaling_factor, chosen
 
 
-class GroupedLinear(nn.Module):
+class GroupedLinear(Direct):
     """One linear layer without bias per expert, ``weight`` ``[E, rows, columns]``."""
 
     def __init__(self, experts: int, columns: int, rows: int) -> None:
@@ -136,7 +138,7 @@ def _has_grouped_matmul(device: str, dtype: torch.dtype) -> bool:
     return bool((product == side).all())
 
 
-class ExpertMlp(nn.Module):
+class ExpertMlp(Direct):
     """Router, experts and, if there is one, the shared expert; SwiGLU each."""
 
     def __init__(self, hidden_size: int, shape: ExpertShape) -> None:
@@ -145,8 +147,8 @@ class ExpertMlp(nn.Module):
         self.router = Router(hidden_size, shape)
         self.gate_up = GroupedLinear(shape.num_experts, hidden_size, 2 * width)
         self.down = GroupedLinear(shape.num_experts, width, hidden_size)
-        self.shared_gate_up = nn.Linear(hidden_size, 2 * shared, bias=False) if shared else None
-        self.shared_down = nn.Linear(shared, hidden_size, bias=False) if shared else None
+        self.shared_gate_up = Linear(hidden_size, 2 * shared) if shared else None
+        self.shared_down = Linear(shared, hidden_size) if shared else None
 
     @property
     def is_grouped(self) -> bool:
@@ -167,7 +169,7 @@ class ExpertMlp(nn.Module):
         rows[order] = sorted_rows  # back in the order of rows, so that the sum below has one order on every device
         mixed: Tensor = (rows.view(len(x), each, -1) * weights[..., None].to(x.dtype)).sum(dim=1)
         if self.shared_gate_up is not None and self.shared_down is not None:
-            mixed = mixed + self.shared_down(swiglu(self.shared_gate_up(x)))
+            self.shared_down.add(swiglu(self.shared_gate_up(x)), mixed)
         return mixed
 
 

@@ -28,6 +28,7 @@ from redline_engine.models.attention import Attention, RmsNorm, Rotary
 from redline_engine.models.base import Answer, Batch, ModelInfo, Numbers
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
+from redline_engine.models.modules import Direct, Linear
 from redline_engine.models.packing import Packed, PageCache, pack
 from redline_engine.models.parts import Workers, parts_of
 from redline_engine.models.propose import propose
@@ -63,7 +64,7 @@ class NetworkShape:
         return functional.pad(self.rope_theta ** (-half / rotary), (0, (self.head_dim - rotary) // 2))
 
 
-class Layer(nn.Module):
+class Layer(Direct):
     """Attention and MLP, each on normalised input and added to the stream."""
 
     def __init__(self, shape: NetworkShape, number: int) -> None:
@@ -79,19 +80,21 @@ class Layer(nn.Module):
         self.mlp_norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
         if shape.experts is None or shape.is_dense(number):
             self.experts = None
-            self.gate_up = nn.Linear(shape.hidden_size, 2 * shape.intermediate_size, bias=False)
-            self.down = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+            self.gate_up = Linear(shape.hidden_size, 2 * shape.intermediate_size)
+            self.down = Linear(shape.intermediate_size, shape.hidden_size)
         else:
             self.experts = ExpertMlp(shape.hidden_size, shape.experts)
 
-    def mlp(self, x: Tensor) -> Tensor:
-        """SwiGLU of rows ``[T, hidden]``, by experts where the layer has them."""
-        x = self.mlp_norm(x)
-        rows: Tensor = self.down(swiglu(self.gate_up(x))) if self.experts is None else self.experts(x)
-        return rows
+    def add_mlp(self, x: Tensor) -> None:
+        """Add SwiGLU of the rows ``[T, hidden]`` to them, by experts where the layer has them."""
+        rows = self.mlp_norm(x)
+        if self.experts is None:
+            self.down.add(swiglu(self.gate_up(rows)), x)
+        else:
+            x += self.experts(rows)
 
 
-class Network(nn.Module):
+class Network(Direct):
     """Embedding, layers and head."""
 
     def __init__(self, shape: NetworkShape) -> None:
@@ -108,14 +111,14 @@ class Network(nn.Module):
         `turns` are those of `Rotary` at the rows' positions; `cache`, of a `PageCache`, is written to.
         """
         x = self.embed(packed.ids)
-        last = len(self.layers) - 1
-        for number, layer in enumerate(self.layers):
+        layers = list(self.layers)
+        for layer, kept in zip(layers, cache.unbind(), strict=True):
             assert isinstance(layer, Layer)
-            mixed = layer.attention(layer.attention_norm(x), turns, packed, cache[number])
-            if number == last:
+            mixed = layer.attention(layer.attention_norm(x), turns, packed, kept)
+            if layer is layers[-1]:
                 mixed, x = mixed.index_select(0, packed.asked), x.index_select(0, packed.asked)
-            x += layer.attention.out(mixed)
-            x += layer.mlp(x)
+            layer.attention.out.add(mixed, x)
+            layer.add_mlp(x)
         rows: Tensor = self.norm(x)
         return rows
 
@@ -142,6 +145,9 @@ class NetworkModel:
         if graphs and any(isinstance(each, ExpertMlp) and not each.is_grouped for each in network.modules()):
             raise ValueError("its experts are multiplied one by one on this device")
         self.network = network.eval()
+        for module in network.modules():
+            if isinstance(module, Linear):
+                module.turn()
         self.info = info
         self._graphs: dict[int, Graphs] | None = {} if graphs else None
         self._caches: dict[int, PageCache] = {}
