@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import naive
 import torch
 import transformers
+from safetensors.torch import load_file
 
 torch.set_num_threads(1)  # matrices this small gain nothing from more, and other tests run beside these
 
@@ -30,6 +33,19 @@ def random_qwen3(tied):
     oracle = transformers.Qwen3ForCausalLM(config).eval().float()
     for parameter in oracle.parameters():
         parameter.data.normal_(mean=float(parameter.ndim == 1), std=0.3)
+    return oracle
+
+
+def qwen3_of(directory):
+    """The Qwen3 that a bundled checkpoint's weights make."""
+    known = transformers.Qwen3Config().to_dict()
+    values = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    rope = {"rope_type": "default", "rope_theta": values["rope_theta"]}
+    sizes = {name: value for name, value in values.items() if name in known and not name.endswith(("dtype", "_type"))}
+    config = transformers.Qwen3Config(**(sizes | {"rope_parameters": rope, "attn_implementation": "eager"}))
+    oracle = transformers.Qwen3ForCausalLM(config).eval().float()
+    missing, unknown = oracle.load_state_dict(load_file(directory / "model.safetensors"), strict=False)
+    assert (missing, unknown) == (["lm_head.weight"], [])
     return oracle
 
 
