@@ -7,7 +7,7 @@ stand in the same decode state (`states.py`) share one forward. Those of a block
     admit     put walkers at the start of further prompts while there is room
     forward   run states that some walker stands in and nobody has run, in one batch for each block size
     advance   every walker in an answered state judges the answer and takes a step (`accept.py`, `walker.py`) into its
-              next state; if that one was answered before, it goes on at once, for free
+              next state; if that one was answered before, it goes on, for free
     release   hand out finished replies; a prompt's states and pages go with its last walker
 
 The engine knows token ids only. Text, if wanted, comes from a `detokenize` function.
@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from redline_engine.config import DecodeKnobs, KnobError, Sampling
-from redline_engine.lane import Lane
+from redline_engine.lane import Family, Lane
 from redline_engine.models.base import Model
 from redline_engine.request import Prompt, Reply, check_request
 from redline_engine.stops import Detokenize
@@ -54,10 +55,17 @@ class Counts:
     peak_pages: int = 0
 
 
+class _Plan(NamedTuple):
+    """Configurations with a block size each, and their families."""
+
+    configurations: tuple[DecodeKnobs, ...]
+    families: tuple[Family, ...]
+
+
 class _Submitted(NamedTuple):
     ticket: int
     prompt: Prompt
-    configurations: tuple[DecodeKnobs, ...]
+    families: tuple[Family, ...]
 
 
 class Engine:
@@ -97,7 +105,8 @@ class Engine:
         self.counts = Counts()
         self._detokenize = detokenize
         self._record = record
-        self._resolved: dict[DecodeKnobs, DecodeKnobs] = {}  # with a block size; the same for every prompt
+        self._planned: dict[tuple[DecodeKnobs, ...], _Plan] = {}
+        self._last: tuple[tuple[DecodeKnobs, ...], _Plan] = (), _Plan((), ())  # of the prompt before
         self._queue: deque[_Submitted] = deque()
         self._prompts: dict[int, Prompt] = {}  # by ticket, while a walker lives
         self._tickets = 0
@@ -169,19 +178,36 @@ class Engine:
         return self._resolve(knobs).effective()
 
     def _resolve(self, knobs: DecodeKnobs) -> DecodeKnobs:
-        if knobs.block_size:
-            return knobs
-        known = self._resolved.get(knobs)
-        if known is None:
-            known = self._resolved[knobs] = replace(knobs, block_size=self.model.info.block_size)
-        return known
+        return knobs if knobs.block_size else replace(knobs, block_size=self.model.info.block_size)
+
+    def _plan(self, configurations: Sequence[DecodeKnobs]) -> _Plan:
+        """Block sizes and families of configurations; hashing many takes long, so the last ones are looked at first."""
+        last, plan = self._last
+        if len(configurations) == len(last) and all(map(is_, configurations, last)):
+            return plan
+        asked = tuple(configurations)
+        if asked not in self._planned:
+            resolved = tuple(map(self._resolve, asked))
+            families: dict[tuple[int, Sampling | None, bool], list[int]] = {}
+            for number, knobs in enumerate(resolved):
+                size = knobs.block_size or self.model.info.block_size
+                families.setdefault((size, knobs.sampling, knobs.edits), []).append(number)
+            self._planned[asked] = _Plan(
+                resolved,
+                tuple(
+                    Family(*key, tuple(numbers), tuple(resolved[number] for number in numbers))
+                    for key, numbers in families.items()
+                ),
+            )
+        self._last = asked, self._planned[asked]
+        return self._planned[asked]
 
     def _check(self, prompt: Prompt, configurations: Sequence[DecodeKnobs]) -> _Submitted:
         """Refuse what cannot be decoded, and give the rest a ticket."""
-        resolved = tuple(self._resolve(knobs) for knobs in configurations)
-        check_request(prompt, resolved, self.model.info, has_text=self._detokenize is not None)
+        plan = self._plan(configurations)
+        check_request(prompt, plan.configurations, self.model.info, has_text=self._detokenize is not None)
         self._tickets += 1
-        return _Submitted(self._tickets - 1, prompt, resolved)
+        return _Submitted(self._tickets - 1, prompt, plan.families)
 
     def _admit(self) -> None:
         """Admit prompts while fewer states than a batch wait."""
@@ -191,26 +217,23 @@ class Engine:
                 break
             rows: dict[int, list[Rows]] = {}
             while self._queue and room > 0:  # as many as fit even if each configuration stands in a state of its own
-                room -= len(self._queue[0].configurations)
-                for size, added in self._begin(self._queue.popleft()):
+                submitted = self._queue.popleft()
+                room -= sum(len(family.numbers) for family in submitted.families)
+                for size, added in self._add(submitted):
                     rows.setdefault(size, []).append(added)
             for size, started in rows.items():
-                self._lanes[size].go_on(self._lanes[size].stand(np.concatenate(started)))
+                self._lanes[size].begin(np.concatenate(started))
             self.counts.peak_prompts = max(self.counts.peak_prompts, len(self._prompts))
 
-    def _begin(self, submitted: _Submitted) -> Iterator[tuple[int, Rows]]:
-        """Put a walker of each configuration at the start of the prompt; yields block size and rows of each family."""
-        families: dict[tuple[int, Sampling | None, bool], list[int]] = {}
-        for number, knobs in enumerate(submitted.configurations):
-            size = knobs.block_size or self.model.info.block_size
-            families.setdefault((size, knobs.sampling, knobs.edits), []).append(number)
-        ticket, prompt, configurations = submitted
+    def _add(self, submitted: _Submitted) -> Iterator[tuple[int, Rows]]:
+        """Make the walkers of a prompt; yields block size and rows of each family."""
+        ticket, prompt, families = submitted
         self._prompts[ticket], self._books[ticket] = prompt, len(families)
-        for (size, sampling, edits), numbers in families.items():
+        for family in families:
+            size = family.block_size
             if size not in self._lanes:
                 self._lanes[size] = Lane(size, self.model.info, self._detokenize, self._record)
-            chosen = [configurations[number] for number in numbers]
-            yield size, self._lanes[size].add(ticket, prompt.tokens, sampling, edits, chosen, numbers)
+            yield size, self._lanes[size].add(ticket, prompt.tokens, family)
 
     def _pending(self) -> Rows:
         """Tickets of the states that nobody has asked about, lane after lane."""

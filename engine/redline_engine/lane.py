@@ -19,7 +19,19 @@ from redline_engine.stops import Detokenize
 from redline_engine.table import Rows, WalkerTable
 from redline_engine.walker import Walkers
 
+FEW = 16  # one in so many walkers: what a round of fewer saves is less than the round takes
+
 _NONE = np.zeros(0, np.int64)
+
+
+class Family(NamedTuple):
+    """Configurations of a prompt whose states may be the same, and which of all its configurations they are."""
+
+    block_size: int
+    sampling: Sampling | None
+    edits: bool
+    numbers: tuple[int, ...]
+    configurations: tuple[DecodeKnobs, ...]
 
 
 class Finished(NamedTuple):
@@ -59,22 +71,19 @@ class Lane:
         self._end_ids = info.end_ids
         self._walkers = Walkers(self.table, detokenize, record)
         self._pending = _NONE  # a row that stands in each state which nobody has asked about
-        self._waiting = _NONE  # rows in states that are not answered
+        self._waiting = _NONE  # rows in states that were not answered when they came there, and a few others
         self._finished: list[Rows] = []
 
-    def add(
-        self,
-        ticket: int,
-        prompt: Sequence[int],
-        sampling: Sampling | None,
-        edits: bool,
-        configurations: Sequence[DecodeKnobs],
-        numbers: Sequence[int],
-    ) -> Rows:
-        """Put walkers of one family at the start of a prompt; `numbers` tell them apart. Returns their rows."""
+    def add(self, ticket: int, prompt: Sequence[int], family: Family) -> Rows:
+        """Make the walkers of a prompt in one family; returns their rows."""
         tokens = np.asarray(prompt, np.int32)
-        book, nodes = self.states.open(ticket, tokens, sampling, edits, len(configurations))
-        return self._walkers.add(prompt, configurations, self._end_ids, book, nodes, numbers)
+        book, nodes = self.states.open(ticket, tokens, family.sampling, family.edits, len(family.numbers))
+        return self._walkers.add(tokens, family.configurations, self._end_ids, book, nodes, family.numbers)
+
+    def begin(self, rows: Rows) -> None:
+        """Put walkers at the start of their prompts, and let them go as far as they can."""
+        self._walkers.begin(rows)
+        self._go_on(self._stand(rows))
 
     def pending(self) -> Rows:
         """Return tickets of the states that nobody has asked about, in the order in which walkers came to them."""
@@ -96,12 +105,12 @@ class Lane:
         return True
 
     def advance(self) -> None:
-        """Let walkers in answered states step until each is finished or waits in a state without an answer."""
+        """Let walkers in answered states step, until nearly all are finished or wait in a state without an answer."""
         known = self.states.answered(self._standing(self._waiting))
         rows, self._waiting = self._waiting[known], self._waiting[~known]
-        self.go_on(rows)
+        self._go_on(rows)
 
-    def stand(self, rows: Rows) -> Rows:
+    def _stand(self, rows: Rows) -> Rows:
         """Place walkers in their states; returns those whose states are answered, the others wait there."""
         table, states = self.table, self.states
         base, end = table.walkers["base"][rows], table.walkers["run_end"][rows]
@@ -117,9 +126,10 @@ class Lane:
         ready: Rows = rows[known]
         return ready
 
-    def go_on(self, rows: Rows) -> None:
-        """Let walkers, which stand in answered states, step as far as they can."""
-        while rows.size:
+    def _go_on(self, rows: Rows) -> None:
+        """Let walkers, which stand in answered states, step until few still do; those go on in the next step."""
+        few = rows.size // FEW
+        while rows.size > few:
             if self.states.any_bad:
                 rows = self._without_bad(rows)
                 if not rows.size:
@@ -127,7 +137,8 @@ class Lane:
             nodes = self.table.nodes[rows[:, None], self._walkers.window(rows) + 1]
             done = self._walkers.advance(rows, *self.states.said(nodes))
             self._finished.append(rows[done])
-            rows = self.stand(rows[~done])
+            rows = self._stand(rows[~done])
+        self._waiting = np.concatenate([self._waiting, rows])
 
     def release(self) -> tuple[list[Finished], list[int]]:
         """Hand out the walkers that have finished, and forget them.
@@ -140,7 +151,7 @@ class Lane:
         self._finished = []
         if not rows.size:
             return [], []
-        walkers = self.table.walkers[rows]
+        walkers = self.table.walkers.take(rows)
         tickets, numbers = self._tickets(rows).tolist(), walkers["number"].tolist()
         said, problems = self._walkers.said(rows), self._problems(rows)
         self._walkers.release(rows)

@@ -85,28 +85,37 @@ class Replies:
 
     def said(self, rows: Rows, records: Mapping[int, Sequence[ForwardRecord]]) -> list[Said]:
         """Reply and accounting of finished walkers; `records` are those of rows that keep them."""
-        size = self._table.block_size
-        lines = self._table.flat[rows]
-        masks = np.cumsum(lines == self._table.mask_id, axis=1)  # a prompt has none
+        walkers, lines = self._table.walkers.take(rows), self._table.flat.take(rows, axis=0)
+        opened = np.arange(lines.shape[1]) < (walkers["opened"] * self._table.block_size)[:, None]
+        columns = [
+            rows,
+            lines,
+            *(walkers[name] for name in ("reason", "prompt_length")),
+            np.minimum(np.minimum(walkers["limit"], walkers["settled"]), walkers["end"] + 1),
+            walkers["end"] < walkers["settled"],
+            *(walkers[name] for name in ("forwards", "zero_token", "commit_only", "resolved")),
+            np.count_nonzero(opened & (lines == self._table.mask_id), axis=1),
+        ]
         made = []
-        for row, walker, whole, marks in zip(rows.tolist(), self._table.numbers(rows), lines, masks, strict=True):
-            reason, stop = REASONS[walker["reason"]], self._stops.get(row)
-            ends = stop is None and walker["end"] < walker["settled"]
-            tokens = [] if reason == "error" else _settled(whole, walker)[: stop.tokens if stop else None]
+        for row, line, number, start, settled, ends, forwards, zero_token, commit_only, resolved, masks_left in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            reason, stop = REASONS[number], self._stops.get(row)
+            end_token = ends and stop is None
+            tokens = [] if reason == "error" else line[start:settled][: stop.tokens if stop else None]
             text = None
             if self._detokenize is not None:
-                text = stop.text if stop else self._detokenize(tokens[:-1] if ends else tokens)
-            resolved = walker["resolved"]
+                text = stop.text if stop else self._detokenize(tokens[:-1] if end_token else tokens)
             trace = Trace(
                 finish_reason=reason,
-                forwards=walker["forwards"],
-                zero_token_forwards=walker["zero_token"],
-                commit_only_forwards=walker["commit_only"],
+                forwards=forwards,
+                zero_token_forwards=zero_token,
+                commit_only_forwards=commit_only,
                 tokens_resolved=resolved,
                 reply_tokens=len(tokens),
-                end_token=ends,
+                end_token=end_token,
                 tokens_after_reply=resolved - len(tokens),
-                masks_left=int(marks[walker["opened"] * size - 1]) if walker["opened"] else 0,
+                masks_left=masks_left,
                 records=tuple(records.get(row, ())),
             )
             made.append(Said(tokens, text, trace))

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import NO_PAGE, Answer, Batch, Numbers
-from redline_engine.table import FreeNumbers, grown
+from redline_engine.table import FreeNumbers, grown, put
 
 Flags = NDArray[np.bool_]
 
@@ -136,7 +136,7 @@ class States:
         rows["book"], rows["depth"], rows["page"] = book, np.arange(full + 1), NO_PAGE
         rows["clean"] = rows["asked"] = True
         rows["tokens"][1:] = prompt[: full * self.block_size].reshape(full, self.block_size)
-        self._nodes[nodes] = rows
+        put(self._nodes, nodes, rows)
         return book, nodes
 
     def tickets(self, books: Numbers) -> Numbers:
@@ -260,7 +260,7 @@ class States:
         if closed.size:
             gone = np.isin(self._nodes["book"], closed).nonzero()[0]
             self._lent = self._lent[~np.isin(self._nodes["book"][self._lent], closed)]
-            rows = self._nodes[gone]
+            rows = self._nodes.take(gone)
             for key in rows["key"][rows["found"]].tolist():
                 del self._at[key]
             self.pages.give_back(rows["page"][rows["page"] != NO_PAGE])
@@ -296,7 +296,7 @@ class States:
         behind = behind >= self._books["length"][books][:, None]
         rows["asks"] = asks = masked | (behind & self._books["edits"][books][:, None])
         rows["asked"] = ~asks.any(axis=1)
-        self._nodes[nodes] = rows
+        put(self._nodes, nodes, rows)
         return nodes
 
     def _take(self, count: int) -> Numbers:

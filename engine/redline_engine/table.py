@@ -78,6 +78,12 @@ def grown(array: NDArray[Any], last: int) -> NDArray[Any]:
     return np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)]) if more else array
 
 
+def put(array: NDArray[Any], rows: Rows, values: NDArray[Any]) -> None:
+    """``array[rows] = values`` for a structured array, as bytes: field by field it takes ten times as long."""
+    into, of = (each.view(np.uint8).reshape(len(each), array.dtype.itemsize) for each in (array, values))
+    into[rows] = of
+
+
 class WalkerTable:
     """Rows for walkers of one block size; rows given back are used again.
 
@@ -131,7 +137,7 @@ class WalkerTable:
     def numbers(self, rows: Rows) -> list[dict[str, Any]]:
         """Numbers of rows by their names."""
         names = WALKER.names or ()
-        return [dict(zip(names, row, strict=True)) for row in self.walkers[rows].tolist()]
+        return [dict(zip(names, row, strict=True)) for row in self.walkers.take(rows).tolist()]
 
     def blocks(self, rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
         """Tokens ``[W, N, B]`` of blocks ``[W, N]`` of rows ``[W]``."""

@@ -46,7 +46,7 @@ from redline_engine.config import DecodeKnobs
 from redline_engine.edits import Window, editable, replaced, settle
 from redline_engine.replies import REASONS, RUNNING, Replies, Said
 from redline_engine.stops import Detokenize
-from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable
+from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable, put
 from redline_engine.trace import ForwardRecord
 
 _STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
@@ -71,25 +71,27 @@ class Walkers:
         self.record = record
         self._table = table
         self._end_sets: dict[tuple[int, ...], int] = {}
-        self._starts: dict[tuple[tuple[DecodeKnobs, ...], tuple[int, ...]], NDArray[Any]] = {}
+        self._starts: dict[int, tuple[tuple[DecodeKnobs, ...], NDArray[Any]]] = {}  # by identity: hashing takes long
         self._replies = Replies(table, detokenize)
         self._records: dict[int, list[ForwardRecord]] = {}
 
     def add(
         self,
-        prompt: Sequence[int],
-        knobs: Sequence[DecodeKnobs],
+        prompt: NDArray[np.int32],
+        knobs: tuple[DecodeKnobs, ...],
         end_ids: Sequence[int],
         book: int,
         nodes: Rows,
         numbers: Sequence[int],
     ) -> Rows:
-        """Put one walker per configuration at the start of a prompt.
+        """Make one walker per configuration of a prompt; `begin` puts them at its start.
 
         Parameters
         ----------
         prompt
             At least one token and no mask.
+        knobs
+            Configurations; remembered, so prompts that are decoded under the same ones should give the same tuple.
         end_ids
             The model's own.
         book, nodes
@@ -101,10 +103,10 @@ class Walkers:
         -------
         Their rows, in order.
         """
-        size, length, asked = self.block_size, len(prompt), (tuple(knobs), tuple(end_ids))
-        if asked not in self._starts:
-            self._starts[asked] = self._start(*asked)
-        start = self._starts[asked].copy()
+        size, length = self.block_size, len(prompt)
+        if id(knobs) not in self._starts:
+            self._starts[id(knobs)] = knobs, self._start(knobs, end_ids)
+        start = self._starts[id(knobs)][1].copy()
         start["prompt_length"], start["base"], start["opened"] = length, length // size, -(-length // size)
         start["settled"] = length
         start["limit"] += length
@@ -117,8 +119,12 @@ class Walkers:
             self._replies.watch(row, knob.stop_strings)
             if self.record:
                 self._records[row] = []
-        self._open(rows, start)
+        put(self._table.walkers, rows, start)
         return rows
+
+    def begin(self, rows: Rows) -> None:
+        """Put walkers at the start of their prompts."""
+        self._open(rows, self._table.walkers.take(rows))
 
     def _start(self, knobs: Sequence[DecodeKnobs], end_ids: Sequence[int]) -> NDArray[Any]:
         """Return rows of walkers that stand at the start of an empty prompt."""
@@ -152,7 +158,7 @@ class Walkers:
             ``[W, N, B]`` the model's answers in the blocks of `window`. They are read at masked positions of open
             blocks; of a row that edits, at every position of its open block that is no prompt's.
         """
-        walkers = self._table.walkers[rows]
+        walkers = self._table.walkers.take(rows)
         blocks = _blocks(walkers["base"], most=tokens.shape[1])
         masked = self._masked(rows, walkers, blocks)
         window = self._seen(rows, walkers, blocks) if np.isfinite(walkers["edit"]).any() else None
@@ -197,11 +203,11 @@ class Walkers:
         walkers["reason"] = self._finish(walkers)
         finished: NDArray[np.bool_] = walkers["reason"] != RUNNING
         if self._replies.watches:
-            self._table.walkers[rows] = walkers
+            put(self._table.walkers, rows, walkers)
             walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
             finished = walkers["reason"] != RUNNING
-        self._table.walkers[rows[finished]] = walkers[finished]
-        self._open(rows[~finished], walkers[~finished])
+        put(self._table.walkers, rows[finished], walkers.compress(finished))
+        self._open(rows[~finished], walkers.compress(~finished))
         return finished
 
     def fail(self, rows: Rows) -> None:
@@ -286,7 +292,7 @@ class Walkers:
         walkers["commit_end"] = base + np.cumprod(complete, axis=1).sum(axis=1)
         reach = np.where(left > 0, blocks + 1, 0).max(axis=1)
         walkers["run_end"] = np.maximum(reach, walkers["commit_end"])
-        self._table.walkers[rows] = walkers
+        put(self._table.walkers, rows, walkers)
 
     def _keep_records(
         self,
