@@ -50,7 +50,7 @@ def test_parts_of_prompts_alike_are_equally_large():
 def test_parts_run_on_threads_of_their_own_with_one_thread_for_each_operation():
     before = torch.get_num_threads()
     seen = []
-    workers = Workers()
+    workers = Workers(divide=True)
     torch.set_num_threads(3)
     together = threading.Barrier(3, timeout=60)
     try:
@@ -81,8 +81,20 @@ def test_what_a_part_raises_is_raised_once_all_have_ended(bad):
             ended.append(int(part[0]))
 
         with pytest.raises(MemoryError, match="no room"):
-            Workers().run(compute, [np.array([0]), np.array([1])])
+            Workers(divide=True).run(compute, [np.array([0]), np.array([1])])
         assert ended == [1 - bad]
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("divide", "expected"), [(True, 3), (False, 1)])
+def test_a_single_part_has_all_threads_for_each_operation_or_one(divide, expected):
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        count = Workers(divide).run(lambda part: torch.get_num_threads(), [np.array([0])])
+        assert count == [expected]
+        assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

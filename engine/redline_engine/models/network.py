@@ -30,7 +30,7 @@ from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
 from redline_engine.models.modules import Direct, Linear
 from redline_engine.models.packing import Packed, PageCache, pack
-from redline_engine.models.parts import Workers, parts_of
+from redline_engine.models.parts import LARGE, Workers, parts_of
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
@@ -151,7 +151,8 @@ class NetworkModel:
         self.info = info
         self._graphs: dict[int, Graphs] | None = {} if graphs else None
         self._caches: dict[int, PageCache] = {}
-        self._workers = Workers()
+        weights = (network.shape.vocab_size, 2 * network.shape.intermediate_size)
+        self._workers = Workers(divide=network.shape.hidden_size * max(weights) >= LARGE)
         weight = network.embed.weight
         self.device, self.dtype = weight.device, weight.dtype
         self._rotary = Rotary(network.shape.frequencies().to(self.device))

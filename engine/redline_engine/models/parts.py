@@ -18,6 +18,7 @@ import torch
 from redline_engine.models.base import Batch, Numbers
 
 LEAST_ROWS = 128  # of a part: with fewer, reading the weights takes as long as multiplying by them
+LARGE = 2**20  # elements of a weight, from which on a few rows by it take longer than threads take to meet
 
 _Result = TypeVar("_Result")
 
@@ -38,9 +39,16 @@ def parts_of(batch: Batch, order: Numbers, most: int) -> list[Numbers]:
 
 
 class Workers:
-    """Threads that compute parts; each operation of theirs runs on one thread."""
+    """Threads that compute parts; each operation of theirs runs on one thread.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    divide
+        Whether the operations of a batch that is one part are divided among threads.
+    """
+
+    def __init__(self, divide: bool) -> None:
+        self._divide = divide
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, compute: Callable[[Numbers], _Result], parts: Sequence[Numbers]) -> list[_Result]:
@@ -48,14 +56,14 @@ class Workers:
 
         Whatever one of them raises is raised when all have ended.
         """
-        if len(parts) == 1:
+        if len(parts) == 1 and self._divide:
             return [compute(parts[0])]
         threads = torch.get_num_threads()
-        if self._pool is None:
+        if self._pool is None and len(parts) > 1:
             self._pool = ThreadPoolExecutor(threads - 1, initializer=torch.set_num_threads, initargs=(1,))
         torch.set_num_threads(1)
         try:
-            others = [self._pool.submit(compute, part) for part in parts[1:]]
+            others = [self._pool.submit(compute, part) for part in parts[1:]] if self._pool else []
             try:
                 first = compute(parts[0])
             finally:
