@@ -23,7 +23,7 @@ company nor on order, and equal seeds make configurations draw the same token in
 from __future__ import annotations
 
 from hashlib import blake2b
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,8 +53,7 @@ def node_dtype(block_size: int) -> np.dtype[Any]:
         [
             ("parent", np.int64),  # of the blocks before; none for the root of a book
             ("book", np.int64),
-            ("key", np.uint64),  # that it is found by
-            ("found", np.bool_),  # whether it is found by its key: roots and prompts' full blocks are not
+            ("found", np.bool_),  # whether it is found by its tokens: roots and prompts' full blocks are not
             ("depth", np.int64),  # blocks through its end
             ("page", np.int64),  # `NO_PAGE` while none is kept
             ("lent", np.int64),  # the book's step in which it was last run or read
@@ -106,12 +105,12 @@ class States:
         self._said = np.zeros((0, block_size), np.int32)  # apart from nodes: they are read most
         self._confidence = np.zeros((0, block_size), np.float32)
         self._free_nodes, self._free_books = FreeNumbers(), FreeNumbers()
-        self._at: dict[int, int] = {}  # key -> node
+        self._key = np.dtype([("parent", np.int64), ("tokens", np.int32, (block_size,))])
+        self._at: dict[bytes, int] = {}  # key -> node
         self.any_bad = False
         self._lent = np.zeros(0, np.int64)  # nodes with a mask in or before them that have a page
         self._kinds: dict[Sampling | None, int] = {}
         self._digests: dict[int, bytes] = {}  # of the prompts that tokens are drawn for, by book
-        self._factors = np.cumprod(np.full(block_size + 1, 0x9E3779B97F4A7C15, np.uint64))  # for parent and tokens
 
     def open(
         self, ticket: int, prompt: NDArray[np.int32], sampling: Sampling | None, edits: bool, walkers: int
@@ -144,21 +143,15 @@ class States:
         tickets: Numbers = self._books["ticket"][books]
         return tickets
 
-    def find(self, parents: Numbers, tokens: NDArray[np.int32], turn: int = 0) -> Numbers:
-        """Return the nodes ``[W]`` of blocks ``[W, B]`` behind others, adding those that are new.
-
-        `turn` counts the blocks that had the same key and were others.
-        """
-        keys = self._keys(parents, tokens, turn)
-        found = np.array(list(map(self._at.get, keys.tolist(), repeat(-1))), np.int64)
-        new = (found < 0).nonzero()[0]
-        if new.size:
-            unique, first, number = np.unique(keys[new], return_index=True, return_inverse=True)
-            found[new] = self._add(unique, parents[new[first]], tokens[new[first]])[number]
-        nodes = self._nodes
-        others = (nodes["parent"][found] != parents) | (nodes["tokens"][found] != tokens).any(axis=1)
-        if others.any():
-            found[others] = self.find(parents[others], tokens[others], turn + 1)
+    def find(self, parents: Numbers, tokens: NDArray[np.int32]) -> Numbers:
+        """Return the nodes ``[W]`` of blocks ``[W, B]`` behind others, adding those that are new."""
+        keys = self._keys(parents, tokens)
+        found = np.array([*map(self._at.get, keys, repeat(-1))], np.int64)
+        missing = found < 0
+        if missing.any():
+            new = [*compress(keys, missing.tolist())]
+            self._add([*dict.fromkeys(new)])
+            found[missing] = [*map(self._at.__getitem__, new)]
         return found
 
     def visit(self, states: Numbers) -> Numbers:
@@ -261,7 +254,8 @@ class States:
             gone = np.isin(self._nodes["book"], closed).nonzero()[0]
             self._lent = self._lent[~np.isin(self._nodes["book"][self._lent], closed)]
             rows = self._nodes.take(gone)
-            for key in rows["key"][rows["found"]].tolist():
+            rows_found = rows[rows["found"]]
+            for key in self._keys(rows_found["parent"], rows_found["tokens"]):
                 del self._at[key]
             self.pages.give_back(rows["page"][rows["page"] != NO_PAGE])
             self._nodes["book"][gone] = -1
@@ -271,22 +265,21 @@ class States:
                 self._digests.pop(book, None)
         return closed
 
-    def _keys(self, parents: Numbers, tokens: NDArray[np.int32], turn: int) -> NDArray[np.uint64]:
-        """64 bits of a hash of blocks behind others."""
-        keys = np.asarray(tokens.astype(np.uint64) @ self._factors[1:], np.uint64)
-        keys += (parents + 1).astype(np.uint64) * self._factors[0]
-        keys ^= keys >> np.uint64(29)
-        keys *= np.uint64(0xBF58476D1CE4E5B9)
-        keys ^= keys >> np.uint64(32)
-        keys += np.uint64(turn)
+    def _keys(self, parents: Numbers, tokens: NDArray[np.int32]) -> list[bytes]:
+        """What nodes are found by: parent and tokens, as bytes."""
+        rows = np.empty(len(parents), self._key)
+        rows["parent"], rows["tokens"] = parents, tokens
+        keys: list[bytes] = rows.view(f"V{self._key.itemsize}").tolist()
         return keys
 
-    def _add(self, keys: NDArray[np.uint64], parents: Numbers, tokens: NDArray[np.int32]) -> Numbers:
-        """Add nodes, whose keys must be new; returns them."""
+    def _add(self, keys: list[bytes]) -> None:
+        """Add nodes, by their keys."""
         nodes = self._take(len(keys))
-        self._at.update(zip(keys.tolist(), nodes.tolist(), strict=True))
+        self._at.update(zip(keys, nodes.tolist(), strict=True))
+        key = np.frombuffer(b"".join(keys), self._key)
+        parents, tokens = key["parent"], key["tokens"]
         rows = np.zeros(len(keys), self._nodes.dtype)
-        rows["parent"], rows["key"], rows["found"], rows["page"] = parents, keys, True, NO_PAGE
+        rows["parent"], rows["found"], rows["page"] = parents, True, NO_PAGE
         rows["book"] = books = self._nodes["book"][parents]
         rows["depth"] = depth = self._nodes["depth"][parents] + 1
         rows["tokens"] = tokens
@@ -297,7 +290,6 @@ class States:
         rows["asks"] = asks = masked | (behind & self._books["edits"][books][:, None])
         rows["asked"] = ~asks.any(axis=1)
         put(self._nodes, nodes, rows)
-        return nodes
 
     def _take(self, count: int) -> Numbers:
         nodes = self._free_nodes.take(count)

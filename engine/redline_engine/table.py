@@ -80,8 +80,8 @@ def grown(array: NDArray[Any], last: int) -> NDArray[Any]:
 
 def put(array: NDArray[Any], rows: Rows, values: NDArray[Any]) -> None:
     """``array[rows] = values`` for a structured array, as bytes: field by field it takes ten times as long."""
-    into, of = (each.view(np.uint8).reshape(len(each), array.dtype.itemsize) for each in (array, values))
-    into[rows] = of
+    size = array.dtype.itemsize
+    array.view(np.uint8).reshape(-1, size)[rows] = values.view(np.uint8).reshape(-1, size)
 
 
 class WalkerTable:

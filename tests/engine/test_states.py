@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -195,29 +193,24 @@ def test_what_a_closed_book_took_is_used_again():
     assert len(states._nodes) <= 32
 
 
-class Colliding(States):
-    """States whose keys say next to nothing."""
-
-    def _keys(self, parents, tokens, turn):
-        return ((tokens[:, 0] % 2) + turn).astype(np.uint64)
-
-
 BLOCKS = st.lists(st.tuples(*[st.sampled_from([1, 2, 3, MASK])] * 2), min_size=1, max_size=3)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(asked=st.lists(BLOCKS, min_size=1, max_size=12))
-def test_blocks_with_equal_keys_are_told_apart(asked):
-    """A node for each distinct path, whatever the keys are, found again whoever asks and however many at once."""
-    found = []
-    for states in (States(2, MASK), Colliding(2, MASK)):
-        here = Book([5], states=states)
-        paths = [tuple(here.path(5, MASK, *(token for block in blocks for token in block))) for blocks in asked]
-        together = states.find(np.array([path[-2] for path in paths]), np.array([blocks[-1] for blocks in asked]))
-        assert together.tolist() == [path[-1] for path in paths]
-        found.append(Counter(paths))
-        assert len(found[-1]) == len({tuple(blocks) for blocks in asked})
-    assert found[0] == found[1]
+def test_there_is_a_node_for_each_distinct_path_however_many_are_found_at_once(asked):
+    here = Book([5])
+    paths = [here.path(5, MASK, *(token for block in blocks for token in block)) for blocks in asked]
+    parents, last = np.array([path[-2] for path in paths]), np.array([blocks[-1] for blocks in asked], np.int32)
+    assert here.states.find(parents, last).tolist() == [path[-1] for path in paths]
+    assert len(set(map(tuple, paths))) == len(set(map(tuple, asked)))
+
+    new = (last - 1) % 8  # blocks that nobody has asked for, some of them several times
+    found = here.states.find(parents, new)
+    assert len(set(found.tolist())) == len(
+        {(parent, *block) for parent, block in zip(parents.tolist(), new.tolist(), strict=True)}
+    )
+    assert here.states.find(parents, new).tolist() == found.tolist()
 
 
 def uniforms(seed=1, prompt=PROMPT, tokens=(1, 2, 3, MASK, MASK, MASK), before=()):

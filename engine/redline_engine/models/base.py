@@ -120,7 +120,9 @@ class Batch(NamedTuple):
         return counted(self.run) + np.repeat(self.cached, self.run)
 
     def take(self, queries: Numbers) -> tuple[Batch, Numbers]:
-        """Return some of the queries, in the order given, and which of the blocks they run."""
+        """Return some of the queries, in the order given, and which of the blocks they run; none is taken twice."""
+        if len(queries) == len(self.run) == 1:
+            return self, np.arange(len(self.tokens))
         run = self.run[queries]
         blocks = np.repeat((np.cumsum(self.run) - self.run)[queries], run) + counted(run)
         chosen = self._replace(

@@ -222,14 +222,14 @@ class NetworkModel:
         """Return token and confidence, ``[n]`` each, by one transfer per piece; `block` is that of each position."""
         said = np.zeros((2, len(hidden)), np.int32)
         size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
-        kinds, uniforms = np.repeat(batch.kinds, batch.run)[block], batch.uniforms[batch.asked]
-        for kind in range(len(batch.samplings)):
+        kinds = np.repeat(batch.kinds, batch.run)[block]
+        for kind, sampling in enumerate(batch.samplings):
             rows = (kinds == kind).nonzero()[0]
             for start in range(0, len(rows), size):
                 piece = rows[start : start + size]
-                draws = torch.from_numpy(uniforms[piece]).to(self.device)
+                draws = None if sampling is None else torch.from_numpy(batch.uniforms[batch.asked][piece])
                 asked = hidden if len(piece) == len(hidden) else hidden[torch.from_numpy(piece).to(self.device)]
-                proposal = propose(self.logits(asked), self.info.mask_id, batch.samplings[kind], draws)
+                proposal = propose(self.logits(asked), self.info.mask_id, sampling, draws)
                 columns = (proposal.tokens.int(), proposal.confidence.view(torch.int32))
                 said[:, piece] = torch.stack(columns).cpu().numpy()
         return said[0], said[1].view(np.float32)

@@ -172,6 +172,8 @@ def _ends(run: Numbers, cached: Numbers, most: int) -> list[int]:
 
     A single query may gather more.
     """
+    if len(run) == 1:
+        return [1]
     ends = []
     changes = (np.diff(run) != 0).nonzero()[0] + 1
     for first, last in pairwise([0, *changes.tolist(), len(run)]):

@@ -31,7 +31,7 @@ class Proposal(NamedTuple):
     confidence: Tensor
 
 
-def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: Tensor) -> Proposal:
+def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: Tensor | None = None) -> Proposal:
     """Choose a token for each position.
 
     Parameters
@@ -45,14 +45,15 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
         probable (ties to the lowest ids), then the smallest leading set whose probability reaches ``top_p``, then the
         inverse of the cumulative distribution at `uniforms`, tokens in order of probability.
     uniforms
-        ``[n]`` float64 in [0, 1); read if sampling.
+        ``[n]`` float64 in [0, 1), needed if sampling, on any device.
     """
     scores = logits.float()
     spoilt = scores.sum(dim=1).mul_(0)  # 0, or NaN where there is a bad logit
     scores[:, mask_id] = -torch.inf
     largest, tokens = scores.max(dim=1)  # the first of equals
     if sampling is not None:
-        tokens = _draw(scores, sampling, uniforms)
+        assert uniforms is not None
+        tokens = _draw(scores, sampling, uniforms.to(scores.device))
     odds = scores.sub_(largest[:, None]).exp_()  # to those of the most probable token
     total = odds.sum(dim=1).add_(spoilt)
     return Proposal(tokens, total.reciprocal_() if sampling is None else odds.gather(1, tokens[:, None])[:, 0] / total)
