@@ -12,7 +12,6 @@ from pytest_redline.errors import OutcomesError
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 
 if TYPE_CHECKING:
-    from redline_engine.models.checkpoint import Checkpoint
     from redline_engine.models.network import NetworkShape
 
 
@@ -43,7 +42,14 @@ def inspect(
     try:
         import torch
 
-        from redline_engine.models.checkpoint import CheckpointError, Load, describe, survey, used_device
+        from redline_engine.models.checkpoint import (
+            CheckpointError,
+            Load,
+            describe,
+            require_graphs,
+            survey,
+            used_device,
+        )
         from redline_engine.models.memory import free_memory, plan
     except ModuleNotFoundError as error:
         raise OutcomesError(
@@ -64,9 +70,10 @@ def inspect(
     device = used_device(chosen)
     try:
         torch.device(device)
-        if chosen.cuda_graphs:
-            _refuse_graphs(checkpoint, chosen, device)
+        require_graphs(checkpoint, chosen, device)
         planned, free = plan(checkpoint.described, chosen, use), free_memory(device)
+    except CheckpointError as error:
+        raise OutcomesError(str(error)) from None
     except RuntimeError as error:  # PyTorch's own, of a device it does not know
         raise OutcomesError(f"device {device}: {str(error).splitlines()[0]}") from None
     template = chosen.template or decided_by_checkpoint(chosen, directory, grade, None)[0].get("template", "none")
@@ -105,36 +112,6 @@ def inspect(
         },
         "knobs": {"block_size": info.block_size, **_plain(decoding.effective())},
     }
-
-
-def _refuse_graphs(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> None:
-    """Refuse CUDA graphs as loading would."""
-    if not device.startswith("cuda"):
-        raise OutcomesError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
-    if one_by_one(checkpoint, spec, device):
-        raise OutcomesError(
-            f"{checkpoint.directory}: cuda_graphs cannot be used: its experts are multiplied one by one on this device"
-        )
-
-
-def one_by_one(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> bool:
-    """Whether a model has experts that are multiplied one by one on a device, as far as that is known without it."""
-    import torch
-
-    from redline_engine.models.experts import GroupedLinear
-    from redline_engine.models.memory import kept_network
-    from redline_engine.precision import KeptExperts
-
-    absent = device.startswith("cuda") and not torch.cuda.is_available()
-    for layer in kept_network(checkpoint.described, spec).modules():
-        if isinstance(layer, KeptExperts):
-            return True
-        if isinstance(layer, GroupedLinear) and not absent:
-            one = torch.empty((), dtype=layer.weight.dtype, device=device)  # stands for all, so that it takes no memory
-            layer.weight = torch.nn.Parameter(one.expand(layer.weight.shape), requires_grad=False)
-            if not layer.is_grouped:
-                return True
-    return False
 
 
 def _network(shape: NetworkShape, tied: bool) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 
 from redline_engine.config import ModelSpec
+from redline_engine.models.experts import GroupedLinear
 from redline_engine.models.families import Described, read_family
 from redline_engine.models.keys import Layout, Weight, choose, join, weights_of
 from redline_engine.models.memory import Load, empty_network, kept_network, plan, require
@@ -23,7 +24,7 @@ from redline_engine.models.network import NetworkModel
 from redline_engine.models.reading import TensorFiles, refuse
 from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
-from redline_engine.precision import keep_layer, shares
+from redline_engine.precision import KeptExperts, keep_layer, shares
 
 __all__ = [
     "Checkpoint",
@@ -104,8 +105,7 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     checkpoint = describe(spec)
     files, weights, layouts = survey(checkpoint)
     device = used_device(spec)
-    if spec.cuda_graphs and not device.startswith("cuda"):
-        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
+    require_graphs(checkpoint, spec, device)
     require(plan(checkpoint.described, spec, use), checkpoint.directory, device)
     network = empty_network(checkpoint.described, spec)
     keep = spec.weights if spec.weights != spec.dtype else None
@@ -119,13 +119,31 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
                 keep_layer(network, path, keep)
     if checkpoint.described.tied:
         network.head.weight = network.embed.weight
-    try:
-        model = NetworkModel(network, checkpoint.facts.info, graphs=spec.cuda_graphs)
-    except ValueError as error:
-        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {error}") from error
+    model = NetworkModel(network, checkpoint.facts.info, graphs=spec.cuda_graphs)
     if use is not None:
         model.reserve(use.block_size, use.pages)
     return model
+
+
+def require_graphs(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> None:
+    """Refuse CUDA graphs, if asked for, that device or model have none of; no weight is read.
+
+    Raises
+    ------
+    CheckpointError
+        The device is no CUDA device, or the experts are multiplied one by one there. On a machine without a CUDA
+        device, which plans for another, only experts that are kept in fewer bits are known to be.
+    """
+    if not spec.cuda_graphs:
+        return
+    if not device.startswith("cuda"):
+        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
+    here = torch.cuda.is_available()
+    for layer in kept_network(checkpoint.described, spec).modules():
+        grouped = not isinstance(layer, GroupedLinear) or not here or layer.is_grouped_on("cuda")
+        if isinstance(layer, KeptExperts) or not grouped:
+            one_by_one = "its experts are multiplied one by one on this device"
+            raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {one_by_one}")
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:

@@ -105,9 +105,12 @@ class GroupedLinear(Direct):
     @property
     def is_grouped(self) -> bool:
         """Whether all groups are multiplied at once."""
-        weight = self.weight
-        aligned = all(size * weight.element_size() % _ALIGNMENT == 0 for size in weight.shape[1:])
-        return aligned and _has_grouped_matmul(weight.device.type, weight.dtype)
+        return self.is_grouped_on(self.weight.device.type)
+
+    def is_grouped_on(self, device: str) -> bool:
+        """Whether they would be on a kind of device, which this machine must have."""
+        aligned = all(size * self.weight.element_size() % _ALIGNMENT == 0 for size in self.weight.shape[1:])
+        return aligned and _has_grouped_matmul(device, self.weight.dtype)
 
     def forward(self, x: Tensor, counts: Tensor) -> Tensor:
         """Multiply; `x` ``[n, columns]`` is sorted by expert and holds `counts` ``[E]`` rows of each."""
