@@ -55,6 +55,9 @@ class Counts:
     peak_pages: int = 0
 
 
+STARTS = 4  # states that configurations of a prompt are taken to begin in, at most; it is counted what they do begin in
+
+
 class _Plan(NamedTuple):
     """Configurations with a block size each, and their families."""
 
@@ -216,9 +219,9 @@ class Engine:
             if room <= 0:
                 break
             rows: dict[int, list[Rows]] = {}
-            while self._queue and room > 0:  # as many as fit even if each configuration stands in a state of its own
+            while self._queue and room > 0:
                 submitted = self._queue.popleft()
-                room -= sum(len(family.numbers) for family in submitted.families)
+                room -= min(STARTS, sum(len(family.numbers) for family in submitted.families))
                 for size, added in self._add(submitted):
                     rows.setdefault(size, []).append(added)
             for size, started in rows.items():
