@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -55,7 +56,11 @@ class Counts:
     peak_pages: int = 0
 
 
+MOST_PLANS = 64  # that are remembered
 STARTS = 4  # states that configurations of a prompt are taken to begin in, at most; it is counted what they do begin in
+
+
+_ENGINES: WeakKeyDictionary[Model, ref[Engine]] = WeakKeyDictionary()  # that each model's pages are numbered by
 
 
 class _Plan(NamedTuple):
@@ -159,7 +164,17 @@ class Engine:
         """Run one batch of states and hand out the replies that are finished by it.
 
         Whatever the model raises passes through; the states of that batch are lost then, so make a new engine.
+
+        Raises
+        ------
+        RuntimeError
+            If another engine has begun to decode with the same model since this one did: pages are numbered by the
+            engine, so it has overwritten this one's.
         """
+        owner = _ENGINES.get(self.model)
+        if self._prompts and (owner is None or owner() is not self):
+            raise RuntimeError("another engine decodes with this model now; give each a model of its own")
+        _ENGINES[self.model] = ref(self)
         self._admit()
         self._forward()
         for lane in self._lanes.values():
@@ -189,6 +204,8 @@ class Engine:
         if len(configurations) == len(last) and all(map(is_, configurations, last)):
             return plan
         asked = tuple(configurations)
+        if len(self._planned) >= MOST_PLANS:
+            self._planned.clear()
         if asked not in self._planned:
             resolved = tuple(map(self._resolve, asked))
             families: dict[tuple[int, Sampling | None, bool], list[int]] = {}

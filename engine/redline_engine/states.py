@@ -110,6 +110,7 @@ class States:
         self.any_bad = False
         self._lent = np.zeros(0, np.int64)  # nodes with a mask in or before them that have a page
         self._kinds: dict[Sampling | None, int] = {}
+        self._samplings: list[Sampling | None] = []  # by kind
         self._digests: dict[int, bytes] = {}  # of the prompts that tokens are drawn for, by book
 
     def open(
@@ -124,6 +125,8 @@ class States:
         (book,) = self._free_books.take(1).tolist()
         self._books = grown(self._books, book)
         kind = self._kinds.setdefault(sampling, len(self._kinds))
+        if kind == len(self._samplings):
+            self._samplings.append(sampling)
         self._books[book] = (ticket, len(prompt), edits, kind, walkers, 0)
         if sampling is not None:
             self._digests[book] = blake2b(prompt.astype("<i4").tobytes(), digest_size=16).digest()
@@ -215,7 +218,8 @@ class States:
         states = run.nonzero()[0]
         run = run[states]
         self._lend(nodes, paths[states][inside[states]])
-        kinds = self._books["kind"][books[states]]
+        used, kinds = np.unique(self._books["kind"][books[states]], return_inverse=True)
+        samplings = tuple(self._samplings[kind] for kind in used.tolist())
         batch = Batch(
             tokens=self._nodes["tokens"][nodes],
             asked=asked,
@@ -223,14 +227,15 @@ class States:
             cached=depths[states] - run,
             pages=np.where(inside[states], self._nodes["page"][paths[states]], NO_PAGE),
             prompts=books[states],
-            samplings=tuple(self._kinds),
+            samplings=samplings,
             kinds=kinds,
             uniforms=np.zeros((len(nodes), self.block_size)),
         )
-        drawn = np.repeat(kinds != self._kinds.get(None, -1), run)
-        for number in drawn.nonzero()[0].tolist():
-            path = paths[state[number], : place[number] + 1]
-            batch.uniforms[number] = self._uniforms(path, batch.samplings[self._books["kind"][books[state[number]]]])
+        of_blocks = np.repeat(kinds, run)
+        for kind, sampling in enumerate(samplings):
+            for number in (of_blocks == kind).nonzero()[0].tolist() if sampling else ():
+                path = paths[state[number], : place[number] + 1]
+                batch.uniforms[number] = self._uniforms(path, sampling)
         return Question(batch, nodes)
 
     def hear(self, question: Question, answer: Answer) -> None:
@@ -317,9 +322,8 @@ class States:
         self._nodes["page"][stale] = NO_PAGE
         self._lent = lent[since <= 1]
 
-    def _uniforms(self, path: Numbers, sampling: Sampling | None) -> NDArray[np.float64]:
+    def _uniforms(self, path: Numbers, sampling: Sampling) -> NDArray[np.float64]:
         """Return a number in [0, 1) for each position of a path's last block, 53 bits from a hash."""
-        assert sampling is not None
         stem = blake2b(
             sampling.seed.to_bytes(8, "little") + self._digests[int(self._nodes["book"][path[0]])], digest_size=8
         )

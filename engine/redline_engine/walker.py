@@ -51,6 +51,8 @@ from redline_engine.trace import ForwardRecord
 
 _STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
 
+MOST_STARTS = 64  # that are remembered
+
 
 class Walkers:
     """All walkers that share a block size.
@@ -104,6 +106,8 @@ class Walkers:
         Their rows, in order.
         """
         size, length = self.block_size, len(prompt)
+        if len(self._starts) >= MOST_STARTS:
+            self._starts.clear()
         if id(knobs) not in self._starts:
             self._starts[id(knobs)] = knobs, self._start(knobs, end_ids)
         start = self._starts[id(knobs)][1].copy()

@@ -16,7 +16,7 @@ from pytest_redline.progress import Progress
 from pytest_redline.report import layout, words
 from pytest_redline.store import Generation
 
-_OTHER_LINES = 4  # of a terminal: those that are not a configuration's
+_OTHER_LINES = 3  # of a terminal, beside configurations and the line about the whole: header, note, cursor
 _MOST_NAMED = 3  # configurations whose violations a line names
 _FIRST_PAUSE, _LONGEST_PAUSE = 15.0, 120.0  # seconds between two tables where nothing is redrawn
 _REFRESHES = 4  # a second
@@ -71,12 +71,14 @@ class ShownProgress(Progress):
         tally = self.tally  # the terminal is drawn by another thread, which needs one and the same
         if not tally.labels:
             return Group(Text("redline: loading"))
-        rows = min(len(tally.labels), max(self.console.height - _OTHER_LINES, 1))
+        width, line = self.console.width, Text(tally.line())
+        others = _OTHER_LINES + len(line.wrap(self.console, width))
+        rows = min(len(tally.labels), max(self.console.height - others, 1))
         table = tally.table(rows)
         table.header_style = "dim"
         more = len(tally.labels) - rows
         note = f"... and {words.counted(more, 'configuration')} more{tally.worst(rows)}"
-        return Group(table, *([Text(note)] if more > 0 else []), Text(tally.line()))
+        return Group(table, *([Text(note, no_wrap=True, overflow="ellipsis")] if more > 0 else []), line)
 
 
 class _Tally:

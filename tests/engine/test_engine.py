@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
@@ -12,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redline_engine.config import DecodeKnobs, KnobError
-from redline_engine.engine import Engine
+from redline_engine.engine import MOST_PLANS, Engine
 from redline_engine.models.base import ModelInfo
 from redline_engine.models.scripted import HashModel, ScriptedModel
 from redline_engine.request import Prompt, PromptError
+from redline_engine.walker import MOST_STARTS
 
 INFO = ModelInfo(vocab_size=20, mask_id=19, end_ids=(18,), block_size=4, max_positions=1024)
 
@@ -281,6 +284,32 @@ def test_generate_does_not_take_the_replies_of_prompts_submitted_before():
     engine.submit(Prompt("p", [1]), [DecodeKnobs()])
     with pytest.raises(RuntimeError, match="not finished"):
         engine.generate([Prompt("q", [1])], [DecodeKnobs()])
+
+
+def test_an_engine_whose_pages_another_one_has_overwritten_stops():
+    model, knobs = HashModel(1), [DecodeKnobs(max_new_tokens=40)]
+    first, second = Engine(model), Engine(model)
+    first.submit(Prompt("p", [1]), knobs)
+    first.step()
+    ((reply,),) = second.generate([Prompt("q", [2])], knobs)
+    with pytest.raises(RuntimeError, match="another engine decodes with this model now"):
+        first.step()
+    ((alone,),) = Engine(HashModel(1)).generate([Prompt("q", [2])], knobs)
+    assert outcome(reply) == outcome(alone)
+    gone = weakref.ref(model)
+    del model, first, second
+    gc.collect()
+    assert gone() is None, "nothing keeps a model alive"
+
+
+def test_what_is_remembered_of_configurations_does_not_grow():
+    engine = Engine(HashModel(1))
+    for number in range(200):
+        knobs = [DecodeKnobs(accept_threshold=number / 200, max_new_tokens=4), DecodeKnobs(max_new_tokens=4)]
+        assert len(engine.generate([Prompt("p", [1])], knobs)) == 2
+    assert len(engine._planned) <= MOST_PLANS
+    (lane,) = engine._lanes.values()
+    assert len(lane._walkers._starts) <= MOST_STARTS
 
 
 def test_effective_knobs_name_the_block_size_in_force():

@@ -27,7 +27,7 @@ def linear(dtype=torch.float32):
 def test_a_linear_layer_multiplies_and_adds(monkeypatch, dtype, most):
     monkeypatch.setattr(modules, "TURNED", most)
     layer, x = linear(dtype)
-    layer.turn()
+    layer.settle()
     expected = functional.linear(x.double(), layer.weight.double())
     near = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 1e-1, "rtol": 1e-2}
     torch.testing.assert_close(layer(x).double(), expected, **near)
@@ -41,7 +41,7 @@ def test_only_small_float32_weights_on_a_cpu_are_turned_and_none_is_kept_twice(m
         monkeypatch.setattr(modules, "TURNED", most)
         layer, x = linear(dtype)
         before = layer.weight.clone()
-        layer.turn()
+        layer.settle()
         layer(x)
         assert layer.weight.equal(before)
         assert layer.weight.shape == (40, 24)
@@ -51,7 +51,7 @@ def test_only_small_float32_weights_on_a_cpu_are_turned_and_none_is_kept_twice(m
 
 def test_a_weight_that_changes_after_use_is_the_one_that_is_multiplied():
     layer, x = linear()
-    layer.turn()
+    layer.settle()
     first = layer(x)
     layer.weight *= 2
     assert layer(x).equal(2 * first)

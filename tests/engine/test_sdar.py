@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import pickle
 
 import naive
 import numpy as np
@@ -21,6 +22,7 @@ from redline_engine.engine import Engine  # noqa: E402
 from redline_engine.models import parts  # noqa: E402
 from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
+from redline_engine.models.network import NetworkModel  # noqa: E402
 from redline_engine.request import Prompt  # noqa: E402
 
 PAGES = itertools.count()
@@ -167,6 +169,48 @@ def test_bfloat16_gives_float32_confidences(rounded):
     answer = rounded.forward(batch_of(B, [ask([1, 2, MASK, MASK])._replace(positions=[2, 3])]))
     assert answer.confidence.dtype == np.float32
     assert not (answer.confidence == answer.confidence.astype(np.float16)).all()
+
+
+def test_a_new_model_of_a_changed_network_forgets_what_the_old_one_derived(checkpoint):
+    """The network was used, then cast, or given other weights in any of the ways of PyTorch."""
+    spec = ModelSpec(str(checkpoint[1]), device="cpu", block_size=B, mask_id=MASK)
+    tokens = [ask(list(sequences())[-1])]
+    other = {name: 1.5 * weight for name, weight in load(spec).network.state_dict().items()}
+
+    def changed(change):
+        model = load(spec)
+        before = engine_logits(model, tokens)
+        network = copy.deepcopy(model.network)
+        network = change(network) or network
+        made = engine_logits(NetworkModel(network, model.info), tokens)
+        assert not torch.equal(before, made)
+        return made
+
+    fresh = copy.deepcopy(load(spec).network)
+    fresh.load_state_dict(other)
+    expected = engine_logits(NetworkModel(fresh, load(spec).info), tokens)
+    for change in (
+        lambda network: network.load_state_dict(other) and None,
+        lambda network: network.load_state_dict(other, assign=True) and None,
+        lambda network: [setattr(each, "data", 1.5 * each) for each in network.parameters()] and None,
+    ):
+        torch.testing.assert_close(changed(change), expected)
+    assert changed(lambda network: network.bfloat16()).dtype == torch.bfloat16
+    assert changed(lambda network: network.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_model_that_was_used_in_parts_can_be_copied(model, monkeypatch, again):
+    monkeypatch.setattr(parts, "LEAST_ROWS", B)
+    batch = batch_of(B, [ask(tokens)._replace(prompt=number) for number, tokens in enumerate(sequences())])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = model.forward(batch)
+        found = again(model).forward(batch)
+    finally:
+        torch.set_num_threads(threads)
+    assert (found.tokens == expected.tokens).all()
 
 
 def test_a_checkpoint_says_what_is_wrong_with_it(checkpoint, tmp_path):

@@ -209,3 +209,23 @@ def test_a_long_label_leaves_room_for_the_numbers_in_80_columns(clock: Clock) ->
         paper.print(progress.shown())
         assert isinstance(paper.file, io.StringIO)
         assert single(paper.file.getvalue())[1] == f"{label} 1,000/1,012 3.000 20,000 0 0 s"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("height", [10, 24])
+def test_all_that_is_shown_fits_a_terminal_and_ends_with_the_line_about_the_whole(
+    clock: Clock, width: int, height: int
+) -> None:
+    """A grid of 50 with long labels, of which most have violations."""
+    progress = ShownProgress(Console(file=io.StringIO(), width=width, height=height, force_terminal=True))
+    wrong = {f"acc98/buf4/semi50/add{number:02}": number % 9 for number in range(50)}
+    progress.start(list(wrong), next(iter(wrong)), 4_096)
+    served(progress, wrong, 1_000)
+    clock.now += 1_000
+    progress.forwards(123_456)
+    lines = progress.console.render_lines(progress.shown(), progress.console.options.update(height=None), pad=False)
+    texts = ["".join(segment.text for segment in line) for line in lines]
+    assert len(texts) < height
+    assert max(map(len, texts)) <= width
+    assert " ".join(" ".join(texts).split()).endswith("left")
+    assert sum("redline: 50,000 of" in text for text in texts) == 1

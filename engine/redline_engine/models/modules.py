@@ -23,6 +23,13 @@ class Direct(nn.Module):
         if name in self._modules:
             self.__dict__[name] = value
 
+    def settle(self) -> None:
+        """Forget what was derived from weights; to be called when they have changed."""
+        for kind in type(self).__mro__:
+            for name, value in vars(kind).items():
+                if isinstance(value, cached_property):
+                    self.__dict__.pop(name, None)
+
     def __call__(self, *inputs: Any) -> Any:
         """Run ``forward``, and hooks if there are any."""
         return super().__call__(*inputs) if self._forward_pre_hooks or self._forward_hooks else self.forward(*inputs)
@@ -31,7 +38,7 @@ class Direct(nn.Module):
 class Linear(Direct, nn.Linear):
     """A linear layer without bias for rows ``[T, columns]``.
 
-    In float32 on a CPU a weight that is not large is best kept column by column (`turn`): eight rows are then
+    In float32 on a CPU a weight that is not large is best kept column by column (`settle`): eight rows are then
     multiplied in half the time, and many in the same. Large ones do not gain from it, nor do other types.
     """
 
@@ -43,8 +50,9 @@ class Linear(Direct, nn.Linear):
         if name == "weight":
             self.__dict__.pop("turned", None)
 
-    def turn(self) -> None:
+    def settle(self) -> None:
         """Lay the weight column by column, if that is faster."""
+        super().settle()
         weight = self.weight.detach()
         if weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() < TURNED:
             self.weight = nn.Parameter(weight.t().contiguous().t(), requires_grad=False)

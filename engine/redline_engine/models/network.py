@@ -30,7 +30,7 @@ from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
 from redline_engine.models.modules import Direct, Linear
 from redline_engine.models.packing import Packed, PageCache, pack
-from redline_engine.models.parts import LARGE, Workers, parts_of
+from redline_engine.models.parts import LARGE, parts_of, run
 from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
@@ -129,7 +129,8 @@ class NetworkModel:
     Parameters
     ----------
     network
-        With its weights, on the device and in the type to compute in.
+        With its weights, on the device and in the type to compute in. What is derived from them is kept: of a network
+        that is changed after this, make a new model.
     info
         Facts for the engine; ``info.vocab_size`` may be smaller than the head, whose further rows are ignored.
     graphs
@@ -146,13 +147,13 @@ class NetworkModel:
             raise ValueError("its experts are multiplied one by one on this device")
         self.network = network.eval()
         for module in network.modules():
-            if isinstance(module, Linear):
-                module.turn()
+            if isinstance(module, Direct):
+                module.settle()
         self.info = info
         self._graphs: dict[int, Graphs] | None = {} if graphs else None
         self._caches: dict[int, PageCache] = {}
         weights = (network.shape.vocab_size, 2 * network.shape.intermediate_size)
-        self._workers = Workers(divide=network.shape.hidden_size * max(weights) >= LARGE)
+        self._divide = network.shape.hidden_size * max(weights) >= LARGE
         weight = network.embed.weight
         self.device, self.dtype = weight.device, weight.dtype
         self._rotary = Rotary(network.shape.frequencies().to(self.device))
@@ -176,7 +177,7 @@ class NetworkModel:
 
         self._reserve(batch)
         most = torch.get_num_threads() if self.device.type == "cpu" and self._graphs is None else 1
-        self._workers.run(fill, parts_of(batch, order, most))
+        run(fill, parts_of(batch, order, most), self._divide)
         return answer
 
     def hidden(self, batch: Batch) -> Tensor:

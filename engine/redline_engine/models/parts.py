@@ -8,8 +8,10 @@ Queries about one prompt read each other's pages and stay in one part.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -38,36 +40,28 @@ def parts_of(batch: Batch, order: Numbers, most: int) -> list[Numbers]:
     return [order[part == each] for each in np.unique(part).tolist()]
 
 
-class Workers:
-    """Threads that compute parts; each operation of theirs runs on one thread.
+def run(compute: Callable[[Numbers], _Result], parts: Sequence[Numbers], divide: bool) -> list[_Result]:
+    """Compute parts side by side, the first one on the thread of the caller; each operation runs on one thread.
 
-    Parameters
-    ----------
-    divide
-        Whether the operations of a batch that is one part are divided among threads.
+    The operations of a single part are divided among all threads if `divide`. Whatever a part raises is raised when all
+    have ended.
     """
-
-    def __init__(self, divide: bool) -> None:
-        self._divide = divide
-        self._pool: ThreadPoolExecutor | None = None
-
-    def run(self, compute: Callable[[Numbers], _Result], parts: Sequence[Numbers]) -> list[_Result]:
-        """Compute all parts, the first one on the thread of the caller.
-
-        Whatever one of them raises is raised when all have ended.
-        """
-        if len(parts) == 1 and self._divide:
-            return [compute(parts[0])]
-        threads = torch.get_num_threads()
-        if self._pool is None and len(parts) > 1:
-            self._pool = ThreadPoolExecutor(threads - 1, initializer=torch.set_num_threads, initargs=(1,))
-        torch.set_num_threads(1)
+    if len(parts) == 1 and divide:
+        return [compute(parts[0])]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        others = [_workers(os.getpid(), threads - 1).submit(compute, part) for part in parts[1:]]
         try:
-            others = [self._pool.submit(compute, part) for part in parts[1:]] if self._pool else []
-            try:
-                first = compute(parts[0])
-            finally:
-                wait(others)
-            return [first, *(other.result() for other in others)]
+            first = compute(parts[0])
         finally:
-            torch.set_num_threads(threads)
+            wait(others)
+        return [first, *(other.result() for other in others)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def _workers(process: int, count: int) -> ThreadPoolExecutor:
+    """Threads of a process; a child that is forked has none of its parent's."""
+    return ThreadPoolExecutor(count, "redline-part", initializer=torch.set_num_threads, initargs=(1,))
