@@ -87,7 +87,6 @@ class Lane:
 
     def pending(self) -> Rows:
         """Return tickets of the states that nobody has asked about, in the order in which walkers came to them."""
-        self._pending = self._pending[~self.states.answered(self._standing(self._pending))]
         return self._tickets(self._pending)
 
     def forward(self, model: Model, chosen: Rows) -> bool:
@@ -106,6 +105,9 @@ class Lane:
 
     def advance(self) -> None:
         """Let walkers in answered states step, until nearly all are finished or wait in a state without an answer."""
+        self._pending = self._pending[
+            ~self.states.answered(self._standing(self._pending))
+        ]  # while their rows stand there
         known = self.states.answered(self._standing(self._waiting))
         rows, self._waiting = self._waiting[known], self._waiting[~known]
         self._go_on(rows)

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from redline_engine.engine import MOST_PLANS, Engine
 from redline_engine.models.base import ModelInfo
 from redline_engine.models.scripted import HashModel, ScriptedModel
 from redline_engine.request import Prompt, PromptError
+from redline_engine.states import States
 from redline_engine.walker import MOST_STARTS
 
 INFO = ModelInfo(vocab_size=20, mask_id=19, end_ids=(18,), block_size=4, max_positions=1024)
@@ -100,6 +102,30 @@ def test_a_reply_is_the_same_alone_and_in_any_company(knobs, prompts, seed, end_
             ((expected,),) = alone.generate([named[column]], [knobs[row]])
             assert outcome(reply) == outcome(expected)
             assert alone.counts.forwards_run == alone.counts.forwards_charged == reply.trace.forwards
+
+
+def test_every_state_of_a_step_is_another_one_and_not_answered(monkeypatch):
+    """Although some that wait for a later step are answered beside longer ones."""
+    asked = []
+
+    def watched(states, paths, depths):
+        last = paths[np.arange(len(paths)), depths - 1]
+        assert len(set(last.tolist())) == len(last)
+        assert not states.answered(last).any()
+        asked.append(len(last))
+        return ask(states, paths, depths)
+
+    ask = States.ask
+    monkeypatch.setattr(States, "ask", watched)
+    knobs = [
+        DecodeKnobs(buffer_size=size, accept_threshold=accept, add_block_threshold=add, max_new_tokens=40)
+        for size, accept, add in product((1, 2, 4), (0.5, 0.7, 0.9, 0.95), (0.1, 0.5))
+    ]
+    prompts = [Prompt(str(number), [number] * (number + 1)) for number in range(9)]
+    for batch_size in (2, 3, 7):
+        Engine(HashModel(2, 300), batch_size).generate(prompts, knobs)
+        assert max(asked) == batch_size
+        asked.clear()
 
 
 def test_another_seed_is_another_reply_and_the_same_seed_is_not():
