@@ -57,8 +57,7 @@ class Counts:
 
 
 MOST_PLANS = 64  # that are remembered
-STARTS = 4  # states that configurations of a prompt are taken to begin in, at most; it is counted what they do begin in
-
+STARTS = 4  # states that the configurations of a prompt are assumed to begin in, before it is known
 
 _ENGINES: WeakKeyDictionary[Model, ref[Engine]] = WeakKeyDictionary()  # that each model's pages are numbered by
 
