@@ -8,7 +8,7 @@ stand in the same decode state (`states.py`) share one forward. Those of a block
     forward   run states that some walker stands in and nobody has run, in one batch for each block size
     advance   every walker in an answered state judges the answer and takes a step (`accept.py`, `walker.py`) into its
               next state; if that one was answered before, it goes on, for free
-    release   hand out finished replies; a prompt's states and pages go with its last walker
+    release   hand out finished replies; the states and pages of a prompt in a family go with its last walker there
 
 The engine knows token ids only. Text, if wanted, comes from a `detokenize` function.
 

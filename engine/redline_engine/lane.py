@@ -105,9 +105,8 @@ class Lane:
 
     def advance(self) -> None:
         """Let walkers in answered states step, until nearly all are finished or wait in a state without an answer."""
-        self._pending = self._pending[
-            ~self.states.answered(self._standing(self._pending))
-        ]  # while their rows stand there
+        # those that were answered beside others, while their rows still stand there
+        self._pending = self._pending[~self.states.answered(self._standing(self._pending))]
         known = self.states.answered(self._standing(self._waiting))
         rows, self._waiting = self._waiting[known], self._waiting[~known]
         self._go_on(rows)

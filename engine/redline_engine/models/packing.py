@@ -64,7 +64,7 @@ class Packed:
     groups
         Of all queries, in order.
     asked
-        ``[n]`` packed rows of the masked positions.
+        ``[n]`` packed rows of the positions asked about.
     """
 
     ids: Tensor

@@ -1,7 +1,7 @@
 """A batch in parts that are computed side by side, each on one thread of the processor.
 
 PyTorch divides every single operation among its threads, and they meet after each. The operations of a small model are
-so short that meeting takes as long as computing: two threads make a step 1.3 times as fast. Parts meet once in a step.
+so short that meeting takes as long as computing. Parts meet once in a step.
 
 Queries about one prompt read each other's pages and stay in one part.
 """
