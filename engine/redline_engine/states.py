@@ -2,10 +2,10 @@
 
 A *state* is what the model sees: family, prompt, all tokens through the last block that is run. Its answer is the same
 for every configuration, so it is asked for once and remembered as long as a walker of the prompt lives. A *family*
-holds what changes an answer beside the tokens: block size, how tokens are drawn, and whether resolved ones are asked about
-too (and, as an engine has one model, checkpoint and precision). Which blocks are cached already changes what a forward computes and not what it says, so it
-is no part of a state. A state without a masked position asks nothing: its blocks are run with those of the prompt's
-next state. See docs/decisions/0022-states-and-families.md.
+holds what changes an answer beside the tokens: block size, how tokens are drawn, and whether resolved ones are asked
+about too (and, as an engine has one model, checkpoint and precision). Which blocks are cached already changes what a
+forward computes and not what it says, so it is no part of a state. A state without a masked position asks nothing: its
+blocks are run with those of the prompt's next state. See docs/decisions/0022-states-and-families.md.
 
 As attention is block-causal, what is said in a block depends on the tokens up to its end only. So states that begin
 alike share their first blocks, resolved or not: each prefix of blocks is a *node* of a trie, is run once, and keeps a
