@@ -71,13 +71,12 @@ class Replies:
     def find_stops(self, rows: Rows) -> list[int]:
         """Return places in `rows` of those whose settled text holds one of their stop strings."""
         assert self._detokenize is not None
+        walkers, flat = self._table.walkers.take(rows), self._table.flat
+        columns = (rows, walkers["prompt_length"], *_settled(walkers))
         found = []
-        for place, row in enumerate(rows.tolist()):
+        for place, (row, start, end, ends) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             if row in self._strings:
-                (walker,) = self._table.numbers(np.array([row]))
-                tokens = _settled(self._table.flat[row], walker)
-                ends = walker["end"] < walker["settled"]
-                stop = find_stop(tokens[:-1] if ends else tokens, self._strings[row], self._detokenize)
+                stop = find_stop(flat[row, start : end - ends].tolist(), self._strings[row], self._detokenize)
                 if stop:
                     self._stops[row] = stop
                     found.append(place)
@@ -91,8 +90,7 @@ class Replies:
             rows,
             lines,
             *(walkers[name] for name in ("reason", "prompt_length")),
-            np.minimum(np.minimum(walkers["limit"], walkers["settled"]), walkers["end"] + 1),
-            walkers["end"] < walkers["settled"],
+            *_settled(walkers),
             *(walkers[name] for name in ("forwards", "zero_token", "commit_only", "resolved")),
             np.count_nonzero(opened & (lines == self._table.mask_id), axis=1),
         ]
@@ -122,8 +120,7 @@ class Replies:
         return made
 
 
-def _settled(whole: NDArray[np.int32], walker: dict[str, Any]) -> list[int]:
-    """Tokens of a row after the prompt without a gap, up to an end token or the limit."""
-    end = min(walker["limit"], walker["settled"], walker["end"] + 1)
-    tokens: list[int] = whole[walker["prompt_length"] : end].tolist()
-    return tokens
+def _settled(walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Ends of the replies as far as they have no gap, at most the limit, and whether an end token is the last one."""
+    ends: NDArray[np.bool_] = walkers["end"] < walkers["settled"]
+    return np.minimum(np.minimum(walkers["limit"], walkers["settled"]), walkers["end"] + 1), ends

@@ -134,11 +134,6 @@ class WalkerTable:
         """Take rows back."""
         self._free.give_back(rows)
 
-    def numbers(self, rows: Rows) -> list[dict[str, Any]]:
-        """Numbers of rows by their names."""
-        names = WALKER.names or ()
-        return [dict(zip(names, row, strict=True)) for row in self.walkers.take(rows).tolist()]
-
     def blocks(self, rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
         """Tokens ``[W, N, B]`` of blocks ``[W, N]`` of rows ``[W]``."""
         depth = self.tokens.shape[1]

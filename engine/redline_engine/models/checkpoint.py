@@ -16,15 +16,14 @@ from typing import NamedTuple
 import torch
 
 from redline_engine.config import ModelSpec
-from redline_engine.models.experts import GroupedLinear
 from redline_engine.models.families import Described, read_family
 from redline_engine.models.keys import Layout, Weight, choose, join, weights_of
 from redline_engine.models.memory import Load, empty_network, kept_network, plan, require
-from redline_engine.models.network import NetworkModel
+from redline_engine.models.network import NetworkModel, has_grouped_experts
 from redline_engine.models.reading import TensorFiles, refuse
 from redline_engine.models.surface import CheckpointError, read_json
 from redline_engine.models.tokens import Facts, read_facts
-from redline_engine.precision import KeptExperts, keep_layer, shares
+from redline_engine.precision import keep_layer, shares
 
 __all__ = [
     "Checkpoint",
@@ -138,12 +137,10 @@ def require_graphs(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> None
         return
     if not device.startswith("cuda"):
         raise CheckpointError(f"{checkpoint.directory}: cuda_graphs needs a CUDA device, not {device}; leave it out")
-    here = torch.cuda.is_available()
-    for layer in kept_network(checkpoint.described, spec).modules():
-        grouped = not isinstance(layer, GroupedLinear) or not here or layer.is_grouped_on("cuda")
-        if isinstance(layer, KeptExperts) or not grouped:
-            one_by_one = "its experts are multiplied one by one on this device"
-            raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {one_by_one}")
+    kind = "cuda" if torch.cuda.is_available() else None
+    if not has_grouped_experts(kept_network(checkpoint.described, spec), kind):
+        one_by_one = "its experts are multiplied one by one on this device"
+        raise CheckpointError(f"{checkpoint.directory}: cuda_graphs cannot be used: {one_by_one}")
 
 
 def weight_shares(spec: ModelSpec) -> dict[str, float]:

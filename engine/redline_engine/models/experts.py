@@ -153,10 +153,12 @@ class ExpertMlp(Direct):
         self.shared_gate_up = Linear(hidden_size, 2 * shared) if shared else None
         self.shared_down = Linear(shared, hidden_size) if shared else None
 
-    @property
-    def is_grouped(self) -> bool:
-        """Whether all experts are multiplied at once."""
-        return all(isinstance(each, GroupedLinear) and each.is_grouped for each in (self.gate_up, self.down))
+    def is_grouped_on(self, device: str | None) -> bool:
+        """Whether all experts are multiplied at once on a kind of device; None: whether they may be, on some."""
+        return all(
+            isinstance(each, GroupedLinear) and (device is None or each.is_grouped_on(device))
+            for each in (self.gate_up, self.down)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the experts' outputs for rows ``[T, hidden]``."""

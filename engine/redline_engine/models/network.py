@@ -123,6 +123,11 @@ class Network(Direct):
         return rows
 
 
+def has_grouped_experts(network: Network, device: str | None) -> bool:
+    """Whether the experts of all layers that have any are grouped on a kind of device; see `ExpertMlp`."""
+    return all(each.is_grouped_on(device) for each in network.modules() if isinstance(each, ExpertMlp))
+
+
 class NetworkModel:
     """The network behind the engine's interface.
 
@@ -143,7 +148,7 @@ class NetworkModel:
     """
 
     def __init__(self, network: Network, info: ModelInfo, graphs: bool = False) -> None:
-        if graphs and any(isinstance(each, ExpertMlp) and not each.is_grouped for each in network.modules()):
+        if graphs and not has_grouped_experts(network, network.embed.weight.device.type):
             raise ValueError("its experts are multiplied one by one on this device")
         self.network = network.eval()
         for module in network.modules():

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redline_engine.models.base import Batch, Numbers, counted
+from redline_engine.models.base import Batch, Numbers
 
 ZERO, SPARE, PAGES_AT = 0, 1, 2  # places
 
@@ -125,9 +125,8 @@ class Laid(NamedTuple):
 
 def lay(batch: Batch) -> Laid:
     """Find the query, number and place of each block that is run."""
-    owners, within = np.repeat(np.arange(len(batch.run)), batch.run), counted(batch.run)
-    numbers = batch.cached[owners] + within
-    return Laid(owners, within, numbers, batch.pages[owners, numbers] + PAGES_AT)
+    owners, numbers = np.repeat(np.arange(len(batch.run)), batch.run), batch.numbers
+    return Laid(owners, numbers - batch.cached[owners], numbers, batch.pages[owners, numbers] + PAGES_AT)
 
 
 def cached_places(batch: Batch) -> Numbers:
