@@ -60,6 +60,8 @@ def quotas(
     -------
     ``[R]``, each at least 1.
     """
+    if not steps.any():
+        return np.maximum(quota, 1)
     share, remainder = np.divmod(block_size, np.maximum(steps, 1))
     return np.maximum(np.where(steps > 0, share + (turn < remainder), quota), 1)
 

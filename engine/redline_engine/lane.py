@@ -14,7 +14,7 @@ import numpy as np
 from redline_engine.config import DecodeKnobs, Sampling
 from redline_engine.models.base import Answer, Batch, Model, ModelInfo
 from redline_engine.replies import Said
-from redline_engine.states import States, spoilt
+from redline_engine.states import Flags, States, spoilt
 from redline_engine.stops import Detokenize
 from redline_engine.table import Rows, WalkerTable
 from redline_engine.walker import Walkers
@@ -94,13 +94,15 @@ class Lane:
         if not chosen.size:
             return False
         rows = self._pending[chosen]
-        self._pending = np.delete(self._pending, chosen)
+        self._pending = np.delete(self._pending, chosen) if chosen.size < self._pending.size else _NONE
         depths = self.table.walkers["run_end"][rows]
         question = self.states.ask(self.table.nodes[rows, 1 : 1 + depths.max()], depths)
         answer = model.forward(question.batch)
-        if spoilt(question.batch, answer).any():
-            _ask_by_block(model, question.batch, answer)
-        self.states.hear(question, answer)
+        bad = spoilt(question.batch, answer)
+        if bad.any():
+            _ask_by_block(model, question.batch, answer, bad)
+            bad = spoilt(question.batch, answer)
+        self.states.hear(question, answer, bad)
         return True
 
     def advance(self) -> None:
@@ -186,14 +188,16 @@ class Lane:
         return [self.states.problem(self._path(row)) if bad else "" for row, bad in failed]
 
 
-def _ask_by_block(model: Model, batch: Batch, answer: Answer) -> None:
+def _ask_by_block(model: Model, batch: Batch, answer: Answer, bad: Flags) -> None:
     """Ask again about queries with answers that are not finite, one block after the other, and correct the answer.
+
+    `bad` says in which blocks they are.
 
     A masked position that is not finite spoils those it is masked for as well, as 0 times NaN is NaN. So what a bad
     block did to those before it in its query, or to queries that read their pages, is undone.
     """
     owners = np.repeat(np.arange(len(batch.run)), batch.run)
-    again = np.isin(owners, owners[spoilt(batch, answer)]).nonzero()[0]
+    again = np.isin(owners, owners[bad]).nonzero()[0]
     blocks = batch.by_block()
     for block in again.tolist():
         piece, _ = blocks.take(np.array([block]))

@@ -218,8 +218,7 @@ class States:
         states = run.nonzero()[0]
         run = run[states]
         self._lend(nodes, paths[states][inside[states]])
-        used, kinds = np.unique(self._books["kind"][books[states]], return_inverse=True)
-        samplings = tuple(self._samplings[kind] for kind in used.tolist())
+        kinds = self._books["kind"][books[states]]
         batch = Batch(
             tokens=self._nodes["tokens"][nodes],
             asked=asked,
@@ -227,24 +226,25 @@ class States:
             cached=depths[states] - run,
             pages=np.where(inside[states], self._nodes["page"][paths[states]], NO_PAGE),
             prompts=books[states],
-            samplings=samplings,
+            samplings=tuple(self._samplings),
             kinds=kinds,
             uniforms=np.zeros((len(nodes), self.block_size)),
         )
-        of_blocks = np.repeat(kinds, run)
-        for kind, sampling in enumerate(samplings):
-            for number in (of_blocks == kind).nonzero()[0].tolist() if sampling else ():
+        for kind, sampling in enumerate(self._samplings):
+            if sampling is None:
+                continue
+            for number in np.repeat(kinds == kind, run).nonzero()[0].tolist():
                 path = paths[state[number], : place[number] + 1]
                 batch.uniforms[number] = self._uniforms(path, sampling)
         return Question(batch, nodes)
 
-    def hear(self, question: Question, answer: Answer) -> None:
-        """Remember what was said where it was asked."""
+    def hear(self, question: Question, answer: Answer, bad: Flags) -> None:
+        """Remember what was said where it was asked, and which of the blocks are `spoilt`."""
         heard = question.batch.asked.any(axis=1)
         nodes = question.nodes[heard]
         self._said[nodes] = answer.tokens[heard]
         self._confidence[nodes] = answer.confidence[heard]
-        self._nodes["bad"][nodes] = bad = spoilt(question.batch, answer)[heard]
+        self._nodes["bad"][nodes] = bad[heard]
         self.any_bad |= bool(bad.any())
         self._nodes["asked"][nodes] = True
 

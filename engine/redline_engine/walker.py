@@ -192,7 +192,7 @@ class Walkers:
         count = accepted.sum(axis=(1, 2))
         walkers["resolved"] += count
         walkers["zero_token"] += count == 0
-        walkers["commit_only"] += (left.sum(axis=1) == 0) & (walkers["forwards"] > 0)
+        walkers["commit_only"] += ~left.any(axis=1) & (walkers["forwards"] > 0)
         walkers["forwards"] += 1
         still = (masked & ~accepted).reshape(len(rows), -1)
         walkers["settled"] = np.where(
@@ -205,13 +205,11 @@ class Walkers:
             settle(walkers, self._seen(rows, walkers, blocks), full, written, self._end_sets.items())
         walkers["base"] = walkers["commit_end"]
         walkers["reason"] = self._finish(walkers)
-        finished: NDArray[np.bool_] = walkers["reason"] != RUNNING
         if self._replies.watches:
             put(self._table.walkers, rows, walkers)
             walkers["reason"][self._replies.find_stops(rows)] = REASONS.index("stop_string")
-            finished = walkers["reason"] != RUNNING
-        put(self._table.walkers, rows[finished], walkers.compress(finished))
-        self._open(rows[~finished], walkers.compress(~finished))
+        self._open(rows, walkers)
+        finished: NDArray[np.bool_] = walkers["reason"] != RUNNING
         return finished
 
     def fail(self, rows: Rows) -> None:
@@ -279,9 +277,10 @@ class Walkers:
         return reason
 
     def _open(self, rows: Rows, walkers: NDArray[Any]) -> None:
-        """Open at most one block per walker, measure what its next forward commits and how far it runs; note it."""
-        if not rows.size:
-            return
+        """Open at most one block per walker, measure what its next forward commits and how far it runs; note it.
+
+        Of one that has finished nothing opens.
+        """
         base, opened = walkers["base"], walkers["opened"]
         blocks = _blocks(base, most=int((opened - base).max()) + 1)
         left = _count(self._masked(rows, walkers, blocks))
@@ -289,11 +288,11 @@ class Walkers:
         progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
         may = np.where(opened > base, may_open(progress, walkers["add"]), walkers["forwards"] > 0)
         may &= (opened - base < walkers["buffer_size"]) & (opened <= walkers["last_block"])
-        may &= walkers["end"] == NOWHERE
+        may &= (walkers["end"] == NOWHERE) & (walkers["reason"] == RUNNING)
         left[may, (opened - base)[may]] = self.block_size
         walkers["opened"] += may
         complete = (left == 0) & (blocks < walkers["opened"][:, None])
-        walkers["commit_end"] = base + np.cumprod(complete, axis=1).sum(axis=1)
+        walkers["commit_end"] = base + complete.argmin(axis=1)  # the last one is not open
         reach = np.where(left > 0, blocks + 1, 0).max(axis=1)
         walkers["run_end"] = np.maximum(reach, walkers["commit_end"])
         put(self._table.walkers, rows, walkers)

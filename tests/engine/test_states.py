@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import NO_PAGE, Answer
-from redline_engine.states import States
+from redline_engine.states import States, spoilt
 
 MASK = 9
 PROMPT = (1, 2, 3)  # with blocks of 2: one full block, and one shared with the reply
@@ -44,7 +44,8 @@ class Book:
         batch = question.batch
         positions = batch.cached.repeat(batch.run) + np.concatenate([np.arange(run) for run in batch.run])
         positions = 2 * positions[:, None] + np.arange(2)
-        self.states.hear(question, Answer(positions.astype(np.int32), np.full(positions.shape, 0.5, np.float32)))
+        answer = Answer(positions.astype(np.int32), np.full(positions.shape, 0.5, np.float32))
+        self.states.hear(question, answer, spoilt(question.batch, answer))
         ends = np.cumsum(batch.run)
         return [
             (

@@ -135,7 +135,7 @@ class _Step:
         """Compute the final hidden states of all rows, those that only fill up included."""
         (b, run, cached), size = self._shape, self._size
         ids, positions, places, seen, past = (self._whole[part] for part in self._parts)
-        bias = attention_bias(past, run, run + cached, size, self._kept.dtype)
+        bias = attention_bias(past, run, run + cached, size, self._kept)
         group = Group(slice(0, b * run * size), b, seen, bias)
         return self._hidden(Packed(ids, positions, places, [group], self._rows), self._kept)
 

@@ -16,6 +16,7 @@ Source: the architecture of Qwen3 as transformers documents it; `Qwen3ForCausalL
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,8 +178,9 @@ class NetworkModel:
         def fill(part: Numbers) -> None:
             ordered, blocks = batch.take(part)
             block, offset = ordered.asked.nonzero()
-            said = self._propose(self.hidden(ordered), ordered, block)
-            answer.tokens[blocks[block], offset], answer.confidence[blocks[block], offset] = said
+            for rows, tokens, confidence in self._propose(self._final(ordered), ordered, block):
+                at = blocks[block[rows]], offset[rows]
+                answer.tokens[at], answer.confidence[at] = tokens, confidence
 
         self._reserve(batch)
         most = torch.get_num_threads() if self.device.type == "cpu" and self._graphs is None else 1
@@ -188,6 +190,10 @@ class NetworkModel:
     def hidden(self, batch: Batch) -> Tensor:
         """Compute the final hidden states ``[n, hidden]`` of the positions asked about, block after block."""
         self._reserve(batch)
+        return self._final(batch)
+
+    def _final(self, batch: Batch) -> Tensor:
+        """`hidden` where room is made."""
         cache = self._cache(batch.block_size)
         if self._graphs is not None:
             if batch.block_size not in self._graphs:
@@ -224,11 +230,12 @@ class NetworkModel:
         rows: Tensor = self.network.head(hidden)[:, : self.info.vocab_size]
         return rows
 
-    def _propose(self, hidden: Tensor, batch: Batch, block: Numbers) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return token and confidence, ``[n]`` each, by one transfer per piece; `block` is that of each position."""
-        said = np.zeros((2, len(hidden)), np.int32)
+    def _propose(
+        self, hidden: Tensor, batch: Batch, block: Numbers
+    ) -> Iterator[tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]]:
+        """Yield rows, and the token and confidence of each, by one transfer a piece; `block` is that of each row."""
         size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
-        kinds = np.repeat(batch.kinds, batch.run)[block]
+        kinds = np.repeat(batch.kinds, batch.run)[block] if len(batch.samplings) > 1 else np.zeros(len(block), np.int64)
         for kind, sampling in enumerate(batch.samplings):
             rows = (kinds == kind).nonzero()[0]
             for start in range(0, len(rows), size):
@@ -236,6 +243,6 @@ class NetworkModel:
                 draws = None if sampling is None else torch.from_numpy(batch.uniforms[batch.asked][piece])
                 asked = hidden if len(piece) == len(hidden) else hidden[torch.from_numpy(piece).to(self.device)]
                 proposal = propose(self.logits(asked), self.info.mask_id, sampling, draws)
-                columns = (proposal.tokens.int(), proposal.confidence.view(torch.int32))
-                said[:, piece] = torch.stack(columns).cpu().numpy()
-        return said[0], said[1].view(np.float32)
+                both = torch.cat((proposal.tokens.int(), proposal.confidence.view(torch.int32)))
+                tokens, confidence = both.cpu().numpy().reshape(2, -1)
+                yield piece, tokens, confidence.view(np.float32)

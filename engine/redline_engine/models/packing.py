@@ -88,12 +88,15 @@ class PageCache:
     ----------
     kept
         ``[L, places, B, 2 K, D]``, key heads before value heads.
+    gathered
+        Most blocks of a group, padding included, if it has more than one query.
     """
 
     def __init__(
         self, layers: int, block_size: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.kept = torch.zeros(layers, PAGES_AT, block_size, heads, head_dim, dtype=dtype, device=device)
+        self.gathered = max(1, GATHERED // self.kept[0, 0].numel())
 
     def reserve(self, last: int) -> None:
         """Make room for pages 0 to `last`; it is doubled when it ends."""
@@ -141,17 +144,17 @@ def pack(batch: Batch, cache: PageCache) -> Packed:
     Queries are grouped as they come: those that run equally many blocks should stand together, and among them those
     with equally many cached blocks, so that nothing is padded.
     """
-    size, device, dtype = batch.block_size, cache.kept.device, cache.kept.dtype
+    size = batch.block_size
     laid, past = lay(batch), cached_places(batch)
     positions = laid.numbers[:, None] * size + np.arange(size)
-    edges = [0, *_ends(batch.run, batch.cached, max(1, GATHERED // cache.kept[0, 0].numel()))]
+    edges = [0, *_ends(batch.run, batch.cached, cache.gathered)]
     starts = np.cumsum(batch.run) - batch.run
     seen = []
     for first, last in pairwise(edges):
         own = laid.places[starts[first] : starts[first] + batch.run[first] * (last - first)].reshape(last - first, -1)
         seen.append(np.concatenate([own, past[first:last, : batch.cached[first:last].max()]], axis=1))
     parts = [batch.tokens, positions, laid.places, batch.asked.reshape(-1).nonzero()[0], batch.cached, *seen]
-    whole = torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).to(device)  # one transfer
+    whole = torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).to(cache.kept.device)  # one transfer
     ids, sent_positions, places, asked, sent_cached, *sent_seen = whole.split([part.size for part in parts])  # type: ignore[no-untyped-call]
     groups, row = [], 0
     for (first, last), own, laid_out in zip(pairwise(edges), sent_seen, seen, strict=True):
@@ -159,7 +162,7 @@ def pack(batch: Batch, cache: PageCache) -> Packed:
         alike = bool((cached == cached[0]).all())
         bias = None
         if run > 1 or not alike:
-            bias = attention_bias(sent_cached[first : first + 1 if alike else last], run, blocks, size, dtype)
+            bias = attention_bias(None if alike else sent_cached[first:last], run, blocks, size, cache.kept)
         rows = slice(row, row + count * run * size)
         groups.append(Group(rows, count, own, bias))
         row = rows.stop
@@ -184,22 +187,25 @@ def _ends(run: Numbers, cached: Numbers, most: int) -> list[int]:
     return ends
 
 
-def attention_bias(past: Tensor, run: int, blocks: int, block_size: int, dtype: torch.dtype) -> Tensor:
+def attention_bias(past: Tensor | None, run: int, blocks: int, block_size: int, like: Tensor) -> Tensor:
     """Return the bias of a group; see `Group`.
 
     Parameters
     ----------
     past
-        ``[b]`` cached blocks of each query, or ``[1]`` if all have as many.
+        ``[b]`` cached blocks of each query, or None if all have as many and nothing is padded.
     run, blocks
         ``N`` and ``N + P``: every query runs so many blocks, and looks at them and its cached ones, padded.
-    block_size, dtype
-        ``B``, and of the rows.
+    block_size, like
+        ``B``, and a tensor of the type and on the device of the rows.
     """
-    column = torch.arange(blocks, device=past.device)
-    own = (column <= torch.arange(run, device=past.device)[:, None]) & (column < run)  # [N, N + P]
-    cached = (column >= run) & (column - run < past[:, None])  # [b, N + P]
-    blind = ~(own | cached[:, None])[:, :, None, :, None]
-    rows = block_size if run > 1 else 1  # those of one block see the same
-    blind = blind.expand(-1, run, rows, blocks, block_size).reshape(-1, 1, run * rows, blocks * block_size)
-    return torch.zeros(blind.shape, dtype=dtype, device=past.device).masked_fill_(blind, -torch.inf)
+    queries, rows = 1 if past is None else len(past), block_size if run > 1 else 1  # rows of one block see the same
+    bias = like.new_zeros(queries, run, rows, blocks, block_size)
+    if run > 1:
+        block = torch.arange(run, device=like.device)
+        later = (block > block[:, None])[:, None, :, None]  # [N, 1, N, 1]
+        bias[:, :, :, :run].masked_fill_(later, -torch.inf)
+    if past is not None:
+        missing = torch.arange(blocks - run, device=like.device) >= past[:, None]
+        bias[:, :, :, run:].masked_fill_(missing[:, None, None, :, None], -torch.inf)
+    return bias.view(queries, 1, run * rows, blocks * block_size)

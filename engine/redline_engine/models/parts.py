@@ -46,9 +46,9 @@ def run(compute: Callable[[Numbers], _Result], parts: Sequence[Numbers], divide:
     The operations of a single part are divided among all threads if `divide`. Whatever a part raises is raised when all
     have ended.
     """
-    if len(parts) == 1 and divide:
-        return [compute(parts[0])]
     threads = torch.get_num_threads()
+    if len(parts) == 1 and (divide or threads == 1):
+        return [compute(parts[0])]
     torch.set_num_threads(1)
     try:
         others = [_workers(os.getpid(), threads - 1).submit(compute, part) for part in parts[1:]]

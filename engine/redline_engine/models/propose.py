@@ -49,7 +49,7 @@ def propose(logits: Tensor, mask_id: int, sampling: Sampling | None, uniforms: T
     """
     scores = logits.float()
     spoilt = scores.sum(dim=1).mul_(0)  # 0, or NaN where there is a bad logit
-    scores[:, mask_id] = -torch.inf
+    scores.select(1, mask_id).fill_(-torch.inf)
     largest, tokens = scores.max(dim=1)  # the first of equals
     if sampling is not None:
         assert uniforms is not None
