@@ -19,7 +19,7 @@ from qwen3_oracle import END, MASK, B, oracle_logits, oracle_run  # noqa: E402
 
 from redline_engine.config import DecodeKnobs, ModelSpec  # noqa: E402
 from redline_engine.engine import Engine  # noqa: E402
-from redline_engine.models import parts  # noqa: E402
+from redline_engine.models import network, parts  # noqa: E402
 from redline_engine.models.base import Query, batch_of  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, load  # noqa: E402
 from redline_engine.models.network import NetworkModel  # noqa: E402
@@ -115,6 +115,21 @@ def test_parts_on_threads_of_their_own_say_what_the_whole_says(model, monkeypatc
     alone, divided = answers
     assert (alone.tokens == divided.tokens).all()
     np.testing.assert_allclose(alone.confidence, divided.confidence, atol=1e-5)
+
+
+def test_logits_made_in_pieces_say_what_they_say_at_once(model, monkeypatch):
+    knobs = [DecodeKnobs(buffer_size=4, accept_threshold=0.2, max_new_tokens=22)]
+    knobs += [DecodeKnobs(temperature=1.5, seed=seed, accept_threshold=0.2, max_new_tokens=22) for seed in (1, 2)]
+    prompts = [Prompt(str(length), list(range(1, length + 1))) for length in LENGTHS]
+    whole = Engine(model).generate(prompts, knobs)
+    monkeypatch.setattr(network, "LOGITS_AT_ONCE", 5 * model.info.vocab_size)
+    monkeypatch.setattr(network, "DRAWN_AT_ONCE", 3 * model.info.vocab_size)
+    made = []
+    propose = network.propose
+    monkeypatch.setattr(network, "propose", lambda logits, *rest: made.append(len(logits)) or propose(logits, *rest))
+    assert Engine(model).generate(prompts, knobs) == whole
+    assert max(made) == 5
+    assert made.count(3) > len(prompts)
 
 
 def test_a_grid_decodes_as_the_naive_loop_does_with_qwen3(oracle, model):

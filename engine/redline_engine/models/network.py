@@ -36,6 +36,7 @@ from redline_engine.models.propose import propose
 from redline_engine.precision import shares
 
 LOGITS_AT_ONCE = 2**27  # elements: half a gigabyte of float32
+DRAWN_AT_ONCE = LOGITS_AT_ONCE // 8  # of logits that tokens are drawn by, which takes five times the memory
 
 
 @dataclass(frozen=True)
@@ -234,10 +235,10 @@ class NetworkModel:
         self, hidden: Tensor, batch: Batch, block: Numbers
     ) -> Iterator[tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]]:
         """Yield rows, and the token and confidence of each, by one transfer a piece; `block` is that of each row."""
-        size = max(1, LOGITS_AT_ONCE // self.info.vocab_size)
         kinds = np.repeat(batch.kinds, batch.run)[block] if len(batch.samplings) > 1 else np.zeros(len(block), np.int64)
         for kind, sampling in enumerate(batch.samplings):
             rows = (kinds == kind).nonzero()[0]
+            size = max(1, (LOGITS_AT_ONCE if sampling is None else DRAWN_AT_ONCE) // self.info.vocab_size)
             for start in range(0, len(rows), size):
                 piece = rows[start : start + size]
                 draws = None if sampling is None else torch.from_numpy(batch.uniforms[batch.asked][piece])
