@@ -16,12 +16,18 @@ TURNED = 2**22  # elements: weights that have fewer are turned
 
 
 class Direct(nn.Module):
-    """A module whose parts are plain attributes, and a call of which is one of its ``forward`` unless it has hooks."""
+    """A module whose parts are plain attributes, and a call of which is one of its ``forward`` unless it has hooks.
+
+    Its weights hold anything until they are set.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in self._modules:
             self.__dict__[name] = value
+
+    def reset_parameters(self) -> None:
+        """Draw no weights: they are read. On the meta device a draw loads PyTorch's compiler, which takes a second."""
 
     def settle(self) -> None:
         """Forget what was derived from weights; to be called when they have changed."""
@@ -33,6 +39,10 @@ class Direct(nn.Module):
     def __call__(self, *inputs: Any) -> Any:
         """Run ``forward``, and hooks if there are any."""
         return super().__call__(*inputs) if self._forward_pre_hooks or self._forward_hooks else self.forward(*inputs)
+
+
+class Embedding(Direct, nn.Embedding):
+    """Rows of a table."""
 
 
 class Linear(Direct, nn.Linear):

@@ -29,7 +29,7 @@ from redline_engine.models.attention import Attention, RmsNorm, Rotary
 from redline_engine.models.base import Answer, Batch, ModelInfo, Numbers
 from redline_engine.models.experts import ExpertMlp, ExpertShape, swiglu
 from redline_engine.models.graphs import Graphs
-from redline_engine.models.modules import Direct, Linear
+from redline_engine.models.modules import Direct, Embedding, Linear
 from redline_engine.models.packing import Packed, PageCache, pack
 from redline_engine.models.parts import LARGE, parts_of, run
 from redline_engine.models.propose import propose
@@ -102,7 +102,7 @@ class Network(Direct):
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         self.shape = shape
-        self.embed = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.embed = Embedding(shape.vocab_size, shape.hidden_size)
         self.layers = nn.ModuleList(Layer(shape, number) for number in range(shape.num_hidden_layers))
         self.norm = RmsNorm(shape.hidden_size, shape.rms_norm_eps)
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
