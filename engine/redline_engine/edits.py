@@ -10,7 +10,7 @@ Until a block is final none of its tokens is settled; a cap on forwards takes th
 changes nothing has run the block with its final tokens, so it commits it; after one that changed something, one more
 forward does.
 
-Letters as in `walker`: ``W`` rows, ``N`` blocks of a buffer, ``B`` block size.
+Letters as in `walker`: ``W`` rows, ``J`` their blocks that are heard about, ``B`` block size.
 
 Source: `LLaDA2Pipeline` and `BlockRefinementScheduler` of diffusers 0.42.1, which are the oracle in
 tests/engine/test_edits.py.
@@ -19,84 +19,85 @@ tests/engine/test_edits.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redline_engine.table import NOWHERE
+from redline_engine.table import NOWHERE, positions
 
 Flags = NDArray[np.bool_]
 
 
-class Window(NamedTuple):
-    """Block numbers ``[W, N]`` of the buffers, tokens ``[W, N, B]`` in them, and which blocks are open ``[W, N]``."""
-
-    blocks: NDArray[np.int64]
-    tokens: NDArray[np.int32]
-    opened: Flags
-
-    @property
-    def positions(self) -> NDArray[np.int64]:
-        """``[W, N, B]``."""
-        size = self.tokens.shape[2]
-        positions: NDArray[np.int64] = self.blocks[:, :, None] * size + np.arange(size)
-        return positions
-
-
-def editable(walkers: NDArray[Any], window: Window) -> Flags:
-    """Positions ``[W, N, B]`` that rows which edit hear about; none in the others."""
-    mine = np.isfinite(walkers["edit"])[:, None] & window.opened
-    heard: Flags = mine[:, :, None] & (window.positions >= walkers["prompt_length"][:, None, None])
-    return heard
-
-
 def replaced(
-    walkers: NDArray[Any], window: Window, resolved: Flags, said: NDArray[np.int32], heard: NDArray[np.float32]
+    walkers: NDArray[Any],
+    blocks: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    resolved: Flags,
+    said: NDArray[np.int32],
+    heard: NDArray[np.float32],
 ) -> Flags:
-    """Resolved positions ``[W, N, B]`` that take the token that is said there, heard with some confidence."""
+    """Resolved positions that take the token that is said there, heard with some confidence.
+
+    Parameters
+    ----------
+    walkers, blocks
+        ``[J]`` blocks, and the walker of each.
+    tokens, resolved, said, heard
+        ``[J, B]`` tokens in them, which of them are no masks, what is said there, and how surely.
+    """
     may = walkers["post"] <= walkers["max_post"]
-    sure = heard > walkers["edit"][:, None, None]
-    takes: Flags = resolved & (said != window.tokens) & sure & may[:, None, None]
+    sure = heard > walkers["edit"][:, None]  # never where the walker does not edit
+    own = positions(blocks, tokens.shape[1]) >= walkers["prompt_length"][:, None]
+    takes: Flags = resolved & own & (said != tokens) & sure & may[:, None]
     return takes
 
 
 def settle(
-    walkers: NDArray[Any], window: Window, full: Flags, written: Flags, end_sets: Iterable[tuple[tuple[int, ...], int]]
+    walkers: NDArray[Any],
+    owner: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    tokens: NDArray[np.int32],
+    written: Flags,
+    full: Flags,
+    end_sets: Iterable[tuple[tuple[int, ...], int]],
 ) -> None:
     """Say of rows that edit what is settled after a forward; changes ``commit_end``, ``end``, ``settled`` and ``post``.
+
+    A row without an open block has nothing to settle.
 
     Parameters
     ----------
     walkers
         ``[W]``; ``settled`` holds the first unresolved position, ``forwards`` counts this one.
-    window
-        With the tokens after the forward.
+    owner, blocks
+        ``[J]`` blocks, and whose they are; of a row that edits, the open one.
+    tokens, written
+        ``[J, B]`` after the forward, and where it wrote them.
     full
-        ``[W]`` whose open block had no mask before it.
-    written
-        ``[W, N, B]`` positions whose token this forward wrote.
+        ``[J]`` had no mask before it.
     end_sets
         Sets of end tokens and their numbers.
     """
-    editing = np.isfinite(walkers["edit"])
-    full = full & editing
-    changed = written.any(axis=(1, 2))
-    post = walkers["post"] + full
-    done = full & (~changed | (post > walkers["max_post"]))
+    edits = np.isfinite(walkers["edit"][owner])
+    owner, blocks, tokens, written, full = (each[edits] for each in (owner, blocks, tokens, written, full))
+    own, size = walkers[owner], tokens.shape[1]
+    changed = written.any(axis=1)
+    post = own["post"] + full
+    done = full & (~changed | (post > own["max_post"]))
 
-    is_end = np.zeros(window.tokens.shape, np.bool_)
+    position = positions(blocks, size)
+    is_end = np.zeros(tokens.shape, np.bool_)
     for ends, number in end_sets:
-        is_end |= (walkers["end_set"] == number)[:, None, None] & np.isin(window.tokens, ends)
-    is_end &= editable(walkers, window)
-    first_end = np.where(is_end, window.positions, NOWHERE).min(axis=(1, 2), initial=NOWHERE)
-    gap, size = walkers["settled"], window.tokens.shape[2]
-    done |= editing & (is_end & written).any(axis=(1, 2)) & (first_end < gap)
+        is_end |= (own["end_set"] == number)[:, None] & np.isin(tokens, ends)
+    is_end &= position >= own["prompt_length"][:, None]
+    first_end = np.where(is_end, position, NOWHERE).min(axis=1, initial=NOWHERE)
+    gap = own["settled"]
+    done |= (is_end & written).any(axis=1) & (first_end < gap)
 
-    start = np.maximum(walkers["prompt_length"], walkers["base"] * size)
-    whole = np.where(gap >= walkers["limit"], (walkers["last_block"] + 1) * size, gap)
-    ending = np.where(done, whole, np.where(walkers["forwards"] >= walkers["max_forwards"], gap, start))
-    walkers["settled"] = np.where(editing, ending, gap)
-    walkers["end"] = np.where(editing, np.where(first_end < walkers["limit"], first_end, NOWHERE), walkers["end"])
-    walkers["commit_end"] = np.where(full & changed, walkers["base"], walkers["commit_end"])
-    walkers["post"] = np.where(walkers["commit_end"] > walkers["base"], 0, post)
+    start = np.maximum(own["prompt_length"], own["base"] * size)
+    whole = np.where(gap >= own["limit"], (own["last_block"] + 1) * size, gap)
+    walkers["settled"][owner] = np.where(done, whole, np.where(own["forwards"] >= own["max_forwards"], gap, start))
+    walkers["end"][owner] = np.where(first_end < own["limit"], first_end, NOWHERE)
+    walkers["commit_end"][owner] = commit_end = np.where(full & changed, own["base"], own["commit_end"])
+    walkers["post"][owner] = np.where(commit_end > own["base"], 0, post)

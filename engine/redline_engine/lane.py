@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redline_engine.config import DecodeKnobs, Sampling
 from redline_engine.models.base import Answer, Batch, Model, ModelInfo
@@ -137,8 +138,7 @@ class Lane:
                 rows = self._without_bad(rows)
                 if not rows.size:
                     break
-            nodes = self.table.nodes[rows[:, None], self._walkers.window(rows) + 1]
-            done = self._walkers.advance(rows, *self.states.said(nodes))
+            done = self._walkers.advance(rows, self._hear)
             self._finished.append(rows[done])
             rows = self._stand(rows[~done])
         self._waiting = np.concatenate([self._waiting, rows])
@@ -160,6 +160,10 @@ class Lane:
         self._walkers.release(rows)
         closed = self.states.leave(walkers["book"])
         return list(map(Finished, tickets, numbers, said, problems)), self.states.tickets(closed).tolist()
+
+    def _hear(self, rows: Rows, blocks: Rows) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """What is said in blocks of rows."""
+        return self.states.said(self.table.nodes[rows, blocks + 1])
 
     def _standing(self, rows: Rows) -> Rows:
         """States that walkers stand in."""

@@ -84,6 +84,12 @@ def put(array: NDArray[Any], rows: Rows, values: NDArray[Any]) -> None:
     array.view(np.uint8).reshape(-1, size)[rows] = values.view(np.uint8).reshape(-1, size)
 
 
+def positions(blocks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Positions ``[J, B]`` of blocks ``[J]``."""
+    each: NDArray[np.int64] = blocks[:, None] * size + np.arange(size)
+    return each
+
+
 class WalkerTable:
     """Rows for walkers of one block size; rows given back are used again.
 
@@ -95,6 +101,8 @@ class WalkerTable:
         ``[rows, blocks, B]`` int32, masks where unresolved and behind the open blocks.
     turns
         ``[rows, blocks]`` forwards in which the block accepted something.
+    left
+        ``[rows, blocks]`` masked positions of open blocks; 0 behind them.
     nodes
         ``[rows, 1 + blocks]`` root of the walker's states, and the node of each block through the last that its next
         forward runs (`states.py`); what stands behind that means nothing.
@@ -104,6 +112,7 @@ class WalkerTable:
         self.walkers: NDArray[Any] = np.zeros(0, WALKER)
         self.tokens = np.zeros((0, 0, block_size), np.int32)
         self.turns = np.zeros((0, 0), np.int64)
+        self.left = np.zeros((0, 0), np.int64)
         self.nodes = np.zeros((0, 1), np.int64)
         self.block_size = block_size
         self.mask_id = mask_id
@@ -111,33 +120,29 @@ class WalkerTable:
         self._deepest = self._widest = 0
 
     def take(self, count: int, last_block: int, buffer_size: int) -> Rows:
-        """Return `count` cleared rows, deep enough for the buffer to begin anywhere up to one past the last block.
+        """Return `count` cleared rows, deep enough for a buffer to begin anywhere up to one past the last block.
 
-        Windows of all rows are as wide as the widest buffer, so every row has room for that.
+        All rows are read as far as the widest buffer and one block more would reach, so every row has room for that.
         """
         self._deepest, self._widest = max(self._deepest, last_block), max(self._widest, buffer_size)
-        deeper = max(0, self._deepest + 1 + self._widest - self.turns.shape[1])
+        deeper = max(0, self._deepest + 2 + self._widest - self.turns.shape[1])
         if deeper:
             self.tokens = np.pad(self.tokens, ((0, 0), (0, deeper), (0, 0)))
             self.turns = np.pad(self.turns, ((0, 0), (0, deeper)))
+            self.left = np.pad(self.left, ((0, 0), (0, deeper)))
             self.nodes = np.pad(self.nodes, ((0, 0), (0, deeper)))
             self.tokens[:, -deeper:] = self.mask_id
         rows = self._free.take(count)
         last = int(rows.max())
         self.walkers, self.tokens = grown(self.walkers, last), grown(self.tokens, last)
-        self.turns, self.nodes = grown(self.turns, last), grown(self.nodes, last)
+        self.turns, self.left, self.nodes = (grown(each, last) for each in (self.turns, self.left, self.nodes))
         self.tokens[rows] = self.mask_id
-        self.turns[rows] = 0
+        self.turns[rows] = self.left[rows] = 0
         return rows
 
     def give_back(self, rows: Rows) -> None:
         """Take rows back."""
         self._free.give_back(rows)
-
-    def blocks(self, rows: Rows, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Tokens ``[W, N, B]`` of blocks ``[W, N]`` of rows ``[W]``."""
-        depth = self.tokens.shape[1]
-        return self.tokens.reshape(-1, self.block_size).take(rows[:, None] * depth + numbers, axis=0)
 
     @property
     def flat(self) -> NDArray[np.int32]:
