@@ -181,8 +181,9 @@ class Lane:
     def _without_bad(self, rows: Rows) -> Rows:
         """End the walkers that hear what is not finite; returns the others."""
         bad = np.array([self.states.bad(self._path(row)).any() for row in rows.tolist()], np.bool_)
-        self._walkers.fail(rows[bad])
-        self._finished.append(rows[bad])
+        if bad.any():
+            self._walkers.fail(rows[bad])
+            self._finished.append(rows[bad])
         return rows[~bad]
 
     def _problems(self, rows: Rows) -> list[str]:

@@ -166,8 +166,7 @@ class Walkers:
         table, size = self._table, self.block_size
         walkers = table.walkers.take(rows)
         base, opened = walkers["base"], walkers["opened"]
-        blocks = base[:, None] + np.arange(max(1, int((opened - base).max())))
-        left = table.left[rows[:, None], blocks]
+        blocks, left = self._buffers(rows, walkers)
         editing = np.isfinite(walkers["edit"])
         edits = bool(editing.any())
         listens = left > 0
@@ -222,7 +221,13 @@ class Walkers:
         return finished
 
     def fail(self, rows: Rows) -> None:
-        """End walkers whose last forward gave no usable answer."""
+        """End walkers whose last forward gave no usable answer, so that it accepted nothing."""
+        if self.record:
+            walkers = self._table.walkers.take(rows)
+            _, left = self._buffers(rows, walkers)
+            none = np.zeros(0, np.int64)
+            self._keep_records(rows, walkers, left, none, none, np.zeros((0, self.block_size), np.bool_))
+        self._table.walkers["zero_token"][rows] += 1
         self._table.walkers["forwards"][rows] += 1
         self._table.walkers["reason"][rows] = REASONS.index("error")
 
@@ -242,6 +247,12 @@ class Walkers:
         if self.record:
             for row in rows.tolist():
                 del self._records[row]
+
+    def _buffers(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of the open blocks and one more, as many in each row, and how many positions each has to resolve."""
+        base = walkers["base"]
+        blocks = base[:, None] + np.arange(int((walkers["opened"] - base).max()) + 1)
+        return blocks, self._table.left[rows[:, None], blocks]
 
     def _note_ends(
         self,
@@ -276,8 +287,7 @@ class Walkers:
         Of one that has finished nothing opens.
         """
         base, opened = walkers["base"], walkers["opened"]
-        blocks = base[:, None] + np.arange(int((opened - base).max()) + 1)
-        left = self._table.left[rows[:, None], blocks]
+        blocks, left = self._buffers(rows, walkers)
         last = np.maximum(opened - base - 1, 0)
         progress = (self.block_size - left[np.arange(len(rows)), last]) / self.block_size
         may = np.where(opened > base, may_open(progress, walkers["add"]), walkers["forwards"] > 0)
