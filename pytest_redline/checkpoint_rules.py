@@ -1,8 +1,9 @@
 """Where a checkpoint lies, and what its own files decide of a configuration that does not say it: template, blocks.
 
 Both change answers, so both are stated. A checkpoint with a chat template gets the built-in template of its family for
-the grader; without one, prompts go to the model as they are. A block size that stands in the directory's published name
-alone is written out, because a hash of the files does not cover the name.
+the grader; without one, prompts go to the model as they are. The block size is written out wherever it is from. It may
+stand in the directory's published name, which a hash of the files does not cover; and a configuration that leaves it
+out is the same as one that states it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def decided_by_checkpoint(
         if family is None or faults:
             return decided, None
         said = {found.value for found in block_sizes(config, family, directory) if isinstance(found.value, int)}
-        if block_size is None and "block_size" not in config and len(said) == 1:
+        if block_size is None and len(said) == 1:
             decided["block_size"] = said.pop()
         if spec.template is not None or not has_chat_template(directory):
             return decided, None

@@ -129,6 +129,8 @@ def effective(
 ) -> tuple[Configuration, ...]:
     """Configurations with every knob that the engine will read, at the value it will have."""
     rows = []
+    read: set[str] = set()
+    faulty = False
     for each in configurations:
         decoding = {name: value for name, value in each.knobs.items() if name not in MODEL_KNOBS}
         knobs = _knobs(complaints, decoding, source.defaults, ("configurations", each.label), each.line)
@@ -136,21 +138,29 @@ def effective(
         spec = _model(complaints, source, used, ("configurations", each.label), each.line)
         if spec is None or knobs is None:
             rows.append(each)  # as written, so that it is like no other for being wrong
+            faulty = True
             continue
         used = {name: getattr(spec, name) for name in MODEL_KNOBS} | {"batch_size": source.batch_size}
         used |= {"cuda_graphs": True} if source.cuda_graphs else {}
         used |= knobs.effective()
-        directory = complaints.path.parent / spec.checkpoint
-        decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
-        used |= decided
-        if problem:
-            complaints.complain(("configurations", each.label, "template"), problem, each.line)
+        read |= knobs.effective().keys()
+        try:
+            directory = checkpoint_directory(spec.checkpoint, complaints.path.parent)
+        except OutcomesError:
+            pass  # serving says so; what was served before may be looked at without the checkpoint
+        else:
+            decided, problem = decided_by_checkpoint(spec, directory, grade, knobs.block_size)
+            used |= decided
+            if problem:
+                complaints.complain(("configurations", each.label, "template"), problem, each.line)
         used = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in used.items()
             if value is not None
         }
         rows.append(replace(each, knobs=used))
+    for name in () if faulty else sorted(source.defaults.keys() - read):
+        complaints.complain(("source", "engine", name), "no configuration reads it; remove it")
     return tuple(rows)
 
 

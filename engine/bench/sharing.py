@@ -49,6 +49,7 @@ ADDS = (0.10, 0.50, 0.75)
 def knobs(accept: float, buffer: int = 1, semi: float = 0.9, add: float = 0.1) -> DecodeKnobs:
     """One configuration."""
     return DecodeKnobs(
+        block_size=8,
         accept_threshold=accept,
         buffer_size=buffer,
         semi_complete_threshold=semi,

@@ -82,11 +82,11 @@ def check_request(prompt: Prompt, configurations: Sequence[DecodeKnobs], info: M
         if token == info.mask_id or not 0 <= token < info.vocab_size:
             what = "the mask" if token == info.mask_id else f"outside the vocabulary of {info.vocab_size}"
             raise PromptError(f"prompt {prompt.id}: token {token} at position {place} is {what}")
-    for knobs in configurations:
+    for number, knobs in enumerate(configurations):
         size = knobs.block_size or info.block_size
         needed = -(-(len(prompt.tokens) + knobs.max_new_tokens) // size) * size
         if needed > info.max_positions:
             raise PromptError(
-                f"prompt {prompt.id}: {len(prompt.tokens)} tokens and max_new_tokens {knobs.max_new_tokens} need "
-                f"{needed} positions; the model has {info.max_positions}"
+                f"prompt {prompt.id}: its {len(prompt.tokens)} tokens and max_new_tokens {knobs.max_new_tokens} of "
+                f"configurations[{number}] need {needed} positions; the model has {info.max_positions}"
             )

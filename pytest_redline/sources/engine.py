@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ import redline_engine
 from pytest_redline.checkpoint_rules import checkpoint_directory
 from pytest_redline.errors import LoadError, OutcomesError
 from pytest_redline.grading import GRADERS, Grader
-from pytest_redline.grid import EngineSource, Grid
+from pytest_redline.grid import LOAD_KNOBS, Configuration, EngineSource, Grid
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
@@ -149,9 +150,16 @@ def serve(
     )
     if 0 < kitchen.served == book.asked.sum():
         store.write_forwards(run, kitchen.forwards)
+    forwards_run = store.forwards_run(run)
+    rounding = sorted({family.spec.dtype for family in families} - ({"float32"} if used == "cpu" else set()))
+    if forwards_run is None and rounding:
+        warnings.append(
+            f"served in several runs: in {' and '.join(rounding)} on {used} the prompts that share a batch can change "
+            "answers by rounding; for those of one run, start with an empty store"
+        )
     return Served(
         outcomes,
-        store.forwards_run(run),
+        forwards_run,
         int(outcomes.measures["forwards"].sum()),
         checkpoints,
         [(family.spec, _shares(family)) for family in families],
@@ -181,9 +189,18 @@ def _device(asked: str) -> str:
         ) from None
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise OutcomesError(f"device {asked!r}: this machine has no CUDA device; use cpu or auto")
-    return asked
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda", "mps") or (device.type == "cpu" and device.index):
+        raise OutcomesError(f"device {asked!r}: not known; use cpu, cuda, cuda:N, mps or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise OutcomesError(
+            f"device {asked!r}: this machine has {torch.cuda.device_count() or 'no'} CUDA device"
+            f"{'' if torch.cuda.device_count() == 1 else 's'}; use cpu or auto"
+        )
+    return "cpu" if device.type == "cpu" else str(device)
 
 
 def _processor(device: str) -> str:
@@ -210,7 +227,7 @@ def _families(
         family = families.get(spec)
         if family is None:
             directory = checkpoint_directory(spec.checkpoint, grid.path.parent)
-            loaded = replace(spec, checkpoint=str(directory), device=device, block_size=knobs.block_size)
+            loaded = replace(spec, checkpoint=str(directory), device=device)
             family = families[spec] = _Family(spec, loaded, checkpoints[spec.checkpoint], [], [], [])
         common = {
             "engine": engine_code,
@@ -232,7 +249,13 @@ def _families(
         family.rows.append(row)
         family.knobs.append(knobs)
         family.keys.append([key_of({**common, "prompt": text}) for text in prompts.texts])
-    return list(families.values())
+    return [_with_block_size(family) for family in families.values()]
+
+
+def _with_block_size(family: _Family) -> _Family:
+    """Load a checkpoint that does not say its block size with a stated one, if no configuration leaves it out."""
+    sizes = [knobs.block_size for knobs in family.knobs]
+    return family if None in sizes else family._replace(loaded=replace(family.loaded, block_size=sizes[0]))
 
 
 class _Kitchen:
@@ -278,12 +301,14 @@ def _generate(
 ) -> None:
     """Serve what is missing, storing finished generations about twice a second and at the end, however it ends."""
     engine, tokens = kitchen.engine(family, prompts)
+    lacking = sorted({place for places in missing.values() for place in places})
+    _check_echo(engine, {place: book.grid.configurations[family.rows[place]] for place in lacking}, family.knobs)
     before = engine.counts.forwards_run
-    tickets = _submit(engine, tokens, family, missing, prompts)
+    labels = [book.grid.labels[row] for row in family.rows]
+    tickets = _submit(engine, tokens, family.knobs, labels, missing, prompts)
     waiting: list[tuple[str, Generation]] = []
     written_at = 0.0
-    lacking = sorted({place for places in missing.values() for place in places})
-    kitchen.progress.serving([book.grid.labels[family.rows[place]] for place in lacking])
+    kitchen.progress.serving([labels[place] for place in lacking])
     try:
         while engine.busy:
             for reply in engine.step():
@@ -334,10 +359,35 @@ def _load(family: _Family, batch_size: int, longest: int) -> NetworkModel:
         raise LoadError(f"{family.spec.checkpoint} on {family.loaded.device}: {str(error).splitlines()[0]}") from None
 
 
+def _labelled(text: str, labels: Sequence[str]) -> str:
+    """Name configurations by label in a text of the engine, which knows only their numbers."""
+    return re.sub(r"configurations\[(\d+)\]", lambda found: labels[int(found[1])], text)
+
+
+def _check_echo(engine: Engine, configurations: Mapping[int, Configuration], knobs: Sequence[DecodeKnobs]) -> None:
+    """Refuse configurations that the engine would not decode as they are stated; it says what it reads."""
+    problems = []
+    for place, configuration in configurations.items():
+        stated = {name: value for name, value in configuration.knobs.items() if name not in LOAD_KNOBS}
+        read = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in engine.effective(knobs[place]).items()
+            if value is not None
+        }
+        problems += [
+            f"{configuration.label}: {name} is stated as {stated.get(name)!r}, and the engine reads {read.get(name)!r}"
+            for name in sorted(stated.keys() | read.keys())
+            if stated.get(name) != read.get(name)
+        ]
+    if problems:
+        raise OutcomesError(problems)
+
+
 def _submit(
     engine: Engine,
     tokens: Mapping[str, list[int]],
-    family: _Family,
+    knobs: Sequence[DecodeKnobs],
+    labels: Sequence[str],
     missing: Mapping[int, Sequence[int]],
     prompts: Prompts,
 ) -> dict[int, tuple[int, Sequence[int]]]:
@@ -350,9 +400,9 @@ def _submit(
     for prompt, places in missing.items():
         name = prompts.ids[prompt]
         try:
-            ticket = engine.submit(Prompt(name, tokens[name]), [family.knobs[place] for place in places])
+            ticket = engine.submit(Prompt(name, tokens[name]), [knobs[place] for place in places])
         except (PromptError, KnobError) as error:
-            problems += str(error).splitlines()
+            problems += _labelled(str(error), [labels[place] for place in places]).splitlines()
         else:
             tickets[ticket] = (prompt, places)
     if problems:

@@ -242,11 +242,14 @@ def test_an_unusable_answer_stops_only_the_walkers_that_meet_it():
     fast = DecodeKnobs(accept_threshold=0.5, max_new_tokens=12, buffer_size=1)
     slow = DecodeKnobs(accept_threshold=0.9, max_new_tokens=12, buffer_size=1, max_forwards=1)
     prompts = [Prompt("good", [1, 2]), Prompt("bad", [9, 2])]
-    (first, second), (third, fourth) = Engine(ScriptedModel(INFO, script)).generate(prompts, [fast, slow])
+    (first, second), (third, fourth) = Engine(ScriptedModel(INFO, script), record=True).generate(prompts, [fast, slow])
     assert (first.trace.finish_reason, first.error) == ("length", None)
     assert (second.trace.finish_reason, second.tokens) == ("error", ())
     assert second.error == "prompt bad: position 6: logits are not finite; decoding stopped"
-    assert second.trace.forwards == 3
+    assert second.trace.forwards == len(second.trace.records) == 3
+    assert second.trace.zero_token_forwards == sum(not each.accepted for each in second.trace.records)
+    assert not second.trace.records[-1].accepted
+    assert second.trace.records[-1].masked > 0
     assert [third.error, fourth.error] == [None, None]
 
 
@@ -280,7 +283,11 @@ def test_a_bad_block_stops_only_those_that_look_at_it_although_it_spoils_its_who
         ([1, 19], "prompt p: token 19 at position 1 is the mask"),
         ([20], "prompt p: token 20 at position 0 is outside the vocabulary of 20"),
         ([-1], "prompt p: token -1 at position 0 is outside the vocabulary of 20"),
-        ([1] * 1020, "prompt p: 1020 tokens and max_new_tokens 8 need 1028 positions; the model has 1024"),
+        (
+            [1] * 1020,
+            "prompt p: its 1020 tokens and max_new_tokens 8 of configurations[0] need 1028 positions; "
+            "the model has 1024",
+        ),
     ],
 )
 def test_a_prompt_that_cannot_be_decoded_is_refused_by_name(tokens, message):

@@ -73,6 +73,7 @@ def test_a_grid_is_served_and_certified(tmp_path: Path, store: Live) -> None:
         "dtype": "float32",
         "weights": "float32",
         "batch_size": 256,
+        "block_size": 4,
         "buffer_size": 4,
         "schedule": "threshold",
         "accept_threshold": 0.05,
@@ -392,6 +393,11 @@ def test_a_lost_answer_counts_against_the_candidate_and_many_are_an_error(tmp_pa
             ("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1\n    dtype: float32"),
             "has the same knobs as 'slow'",
         ),
+        (
+            ("accept_threshold: 0.05", "accept_threshold: 0.9\n    buffer_size: 1\n    block_size: 4"),
+            "has the same knobs",
+        ),
+        (("device: cpu", "device: cpu\n    top_k: 5"), "11 source.engine.top_k: no configuration reads it; remove it"),
         (("accept_threshold: 0.05", "accept_threshold: 0.05\n    dtype: float16"), "configurations.fast.dtype"),
         (("accept_threshold: 0.05", "accept_threshold: 0.05\n    log: x.csv"), "the engine reads no log"),
         (
