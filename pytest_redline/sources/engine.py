@@ -219,6 +219,7 @@ def _families(
     replicate: int = 0,
 ) -> list[_Family]:
     engine_code = hash_files(Path(redline_engine.__file__).parent, "**/*.py")
+    tokenizing_code = hash_files(Path(__file__).parent, "tokenizing.py")
     checkpoints.update(checkpoint_hashes(grid, source))
     families: dict[ModelSpec, _Family] = {}
     for row, configuration in enumerate(grid.configurations):
@@ -231,6 +232,7 @@ def _families(
             family = families[spec] = _Family(spec, loaded, checkpoints[spec.checkpoint], [], [], [])
         common = {
             "engine": engine_code,
+            "tokenizing": tokenizing_code,
             "torch": version("torch"),
             "tokenizers": version("tokenizers"),
             "machine": platform.machine(),
