@@ -84,15 +84,14 @@ class Replies:
 
     def said(self, rows: Rows, records: Mapping[int, Sequence[ForwardRecord]]) -> list[Said]:
         """Reply and accounting of finished walkers; `records` are those of rows that keep them."""
-        walkers, lines = self._table.walkers.take(rows), self._table.flat.take(rows, axis=0)
-        opened = np.arange(lines.shape[1]) < (walkers["opened"] * self._table.block_size)[:, None]
+        walkers = self._table.walkers.take(rows)
         columns = [
             rows,
-            lines,
+            self._table.flat.take(rows, axis=0),
             *(walkers[name] for name in ("reason", "prompt_length")),
             *_settled(walkers),
             *(walkers[name] for name in ("forwards", "zero_token", "commit_only", "resolved")),
-            np.count_nonzero(opened & (lines == self._table.mask_id), axis=1),
+            self._table.left[rows].sum(axis=1),
         ]
         made = []
         for row, line, number, start, settled, ends, forwards, zero_token, commit_only, resolved, masks_left in zip(

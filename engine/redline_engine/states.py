@@ -256,8 +256,10 @@ class States:
         np.subtract.at(self._books["walkers"], books, 1)
         closed = np.unique(books[self._books["walkers"][books] == 0])
         if closed.size:
-            gone = np.isin(self._nodes["book"], closed).nonzero()[0]
-            self._lent = self._lent[~np.isin(self._nodes["book"][self._lent], closed)]
+            closing = np.zeros(len(self._books) + 1, np.bool_)  # one more for nodes of no book, whose number is -1
+            closing[closed] = True
+            gone = closing[self._nodes["book"]].nonzero()[0]
+            self._lent = self._lent[~closing[self._nodes["book"][self._lent]]]
             rows = self._nodes.take(gone)
             rows_found = rows[rows["found"]]
             for key in self._keys(rows_found["parent"], rows_found["tokens"]):
