@@ -41,7 +41,7 @@ def rule_numbers(knobs: DecodeKnobs) -> tuple[float, int, int]:
 
 
 def quotas(
-    quota: NDArray[np.int64], steps: NDArray[np.int64], turn: NDArray[np.int64], block_size: int
+    quota: NDArray[np.int64], steps: NDArray[np.int64], turn: NDArray[np.int32], block_size: int
 ) -> NDArray[np.int64]:
     """Positions that a block has to accept if it must move.
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redline_engine.table import NOWHERE, positions
+from redline_engine.table import NOWHERE
 
 Flags = NDArray[np.bool_]
 
@@ -48,7 +48,7 @@ def replaced(
     """
     may = walkers["post"] <= walkers["max_post"]
     sure = heard > walkers["edit"][:, None]  # never where the walker does not edit
-    own = positions(blocks, tokens.shape[1]) >= walkers["prompt_length"][:, None]
+    own = _positions(blocks, tokens.shape[1]) >= walkers["prompt_length"][:, None]
     takes: Flags = resolved & own & (said != tokens) & sure & may[:, None]
     return takes
 
@@ -86,7 +86,7 @@ def settle(
     post = own["post"] + full
     done = full & (~changed | (post > own["max_post"]))
 
-    position = positions(blocks, size)
+    position = _positions(blocks, size)
     is_end = np.zeros(tokens.shape, np.bool_)
     for ends, number in end_sets:
         is_end |= (own["end_set"] == number)[:, None] & np.isin(tokens, ends)
@@ -101,3 +101,9 @@ def settle(
     walkers["end"][owner] = np.where(first_end < own["limit"], first_end, NOWHERE)
     walkers["commit_end"][owner] = commit_end = np.where(full & changed, own["base"], own["commit_end"])
     walkers["post"][owner] = np.where(commit_end > own["base"], 0, post)
+
+
+def _positions(blocks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Positions ``[J, B]`` of blocks ``[J]``."""
+    each: NDArray[np.int64] = blocks[:, None] * size + np.arange(size)
+    return each

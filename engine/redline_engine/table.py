@@ -84,12 +84,6 @@ def put(array: NDArray[Any], rows: Rows, values: NDArray[Any]) -> None:
     array.view(np.uint8).reshape(-1, size)[rows] = values.view(np.uint8).reshape(-1, size)
 
 
-def positions(blocks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Positions ``[J, B]`` of blocks ``[J]``."""
-    each: NDArray[np.int64] = blocks[:, None] * size + np.arange(size)
-    return each
-
-
 class WalkerTable:
     """Rows for walkers of one block size; rows given back are used again.
 
@@ -111,8 +105,8 @@ class WalkerTable:
     def __init__(self, block_size: int, mask_id: int) -> None:
         self.walkers: NDArray[Any] = np.zeros(0, WALKER)
         self.tokens = np.zeros((0, 0, block_size), np.int32)
-        self.turns = np.zeros((0, 0), np.int64)
-        self.left = np.zeros((0, 0), np.int64)
+        self.turns = np.zeros((0, 0), np.int32)
+        self.left = np.zeros((0, 0), np.int32)
         self.nodes = np.zeros((0, 1), np.int64)
         self.block_size = block_size
         self.mask_id = mask_id

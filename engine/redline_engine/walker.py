@@ -48,7 +48,7 @@ from redline_engine.config import DecodeKnobs
 from redline_engine.edits import replaced, settle
 from redline_engine.replies import REASONS, RUNNING, Replies, Said
 from redline_engine.stops import Detokenize
-from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable, positions, put
+from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable, put
 from redline_engine.trace import ForwardRecord
 
 _STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
@@ -248,11 +248,12 @@ class Walkers:
             for row in rows.tolist():
                 del self._records[row]
 
-    def _buffers(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _buffers(self, rows: Rows, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Numbers of the open blocks and one more, as many in each row, and how many positions each has to resolve."""
         base = walkers["base"]
         blocks = base[:, None] + np.arange(int((walkers["opened"] - base).max()) + 1)
-        return blocks, self._table.left[rows[:, None], blocks]
+        left: NDArray[np.int32] = self._table.left[rows[:, None], blocks]
+        return blocks, left
 
     def _note_ends(
         self,
@@ -263,13 +264,13 @@ class Walkers:
         tokens: NDArray[np.int32],
     ) -> None:
         """Note the leftmost end token within the limit, among those written to blocks ``[J]`` of walkers ``[J]``."""
-        position = positions(block, self.block_size)
-        inside = written & (position < walkers["limit"][owner, None])
+        room = walkers["limit"][owner] - block * self.block_size
+        inside = written & (np.arange(self.block_size) < room[:, None])
         for ends, number in self._end_sets.items():
-            mine = walkers["end_set"][owner, None] == number
-            hits = inside & mine & (tokens[:, :, None] == ends).any(axis=2)
-            if hits.any():
-                np.minimum.at(walkers["end"], owner, np.where(hits, position, NOWHERE).min(axis=1))
+            hits = inside & (walkers["end_set"][owner, None] == number) & (tokens[:, :, None] == ends).any(axis=2)
+            some = hits.any(axis=1).nonzero()[0]
+            leftmost = block[some] * self.block_size + hits[some].argmax(axis=1)
+            np.minimum.at(walkers["end"], owner[some], leftmost)
 
     def _finish(self, walkers: NDArray[Any]) -> NDArray[np.int64]:
         """Return the number of each walker's finish reason, or `RUNNING`."""
@@ -305,7 +306,7 @@ class Walkers:
         self,
         rows: Rows,
         walkers: NDArray[Any],
-        left: NDArray[np.int64],
+        left: NDArray[np.int32],
         owner: Rows,
         block: NDArray[np.int64],
         accepted: Flags,
