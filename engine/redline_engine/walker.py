@@ -38,7 +38,7 @@ Source of steps 1, 2 and 4: multi-block decoding of Diffulex mbd-lms 9d1a04e; th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,30 @@ Flags = NDArray[np.bool_]
 Hear = Callable[[Rows, NDArray[np.int64]], tuple[NDArray[np.int32], NDArray[np.float32]]]
 
 MOST_STARTS = 64  # that are remembered
+
+
+class _Judged(NamedTuple):
+    """Blocks that were heard about.
+
+    Parameters
+    ----------
+    owner, slot, block
+        ``[J]`` place of its walker in the call, of the block in the walker's buffer, and the block's number.
+    accepted, written
+        ``[J, B]`` masks that took their token; those and the tokens that were replaced.
+    tokens
+        ``[J, B]`` now.
+    edits
+        Whether some walker edits.
+    """
+
+    owner: Rows
+    slot: Rows
+    block: NDArray[np.int64]
+    accepted: Flags
+    written: Flags
+    tokens: NDArray[np.int32]
+    edits: bool
 
 
 class Walkers:
@@ -165,52 +189,27 @@ class Walkers:
         """
         table, size = self._table, self.block_size
         walkers = table.walkers.take(rows)
-        base, opened = walkers["base"], walkers["opened"]
-        blocks, left = self._buffers(rows, walkers)
-        editing = np.isfinite(walkers["edit"])
-        edits = bool(editing.any())
-        listens = left > 0
-        if edits:
-            listens[:, 0] |= editing & (opened > base)
-        owner, slot = listens.nonzero()
-        after, accepted = left, np.zeros((0, size), np.bool_)
-        if owner.size:
-            own, row, block = walkers.take(owner), rows[owner], blocks[owner, slot]
-            tokens, confidence = hear(row, block)
-            before, turn = table.tokens[row, block], table.turns[row, block]
-            masked = before == self.mask_id
-            accepted = accept(
-                confidence,
-                masked,
-                must_move(np.where(slot > 0, (size - left[owner, slot - 1]) / size, 1.0), own["semi"]),
-                own["threshold"],
-                quotas(own["quota"], own["steps"], turn, size),
-            )
-            written = accepted
-            if edits:
-                written = accepted | replaced(own, block, before, ~masked, tokens, confidence)
-            table.tokens[row, block] = now = np.where(written, tokens, before)
-            table.turns[row, block] = turn + accepted.any(axis=1)
-            after = left.copy()
-            after[owner, slot] -= _count(accepted)
-            table.left[row, block] = after[owner, slot]
-            self._note_ends(walkers, owner, block, written, now)
+        blocks, before = self._buffers(rows, walkers)
+        judged = self._judge(rows, walkers, blocks, before, hear)
+        after = before.copy()
+        after[judged.owner, judged.slot] -= _count(judged.accepted)
+        table.left[rows[:, None], blocks] = after
         if self.record:
-            self._keep_records(rows, walkers, left, owner, blocks[owner, slot], accepted)
+            self._keep_records(rows, walkers, before, judged)
 
-        unresolved = left.sum(axis=1)
-        count = unresolved - after.sum(axis=1)
+        left = before.sum(axis=1)
+        count = left - after.sum(axis=1)
         walkers["resolved"] += count
         walkers["zero_token"] += count == 0
-        walkers["commit_only"] += (unresolved == 0) & (walkers["forwards"] > 0)
+        walkers["commit_only"] += (left == 0) & (walkers["forwards"] > 0)
         walkers["forwards"] += 1
         gaps = after > 0
-        first = base + gaps.argmax(axis=1)
+        first = walkers["base"] + gaps.argmax(axis=1)
         offset = (table.tokens[rows, first] == self.mask_id).argmax(axis=1)
-        walkers["settled"] = np.where(gaps.any(axis=1), first * size + offset, opened * size)
-        if edits and owner.size:
-            full = left[owner, slot] == 0
-            settle(walkers, owner, block, now, written, full, self._end_sets.items())
+        walkers["settled"] = np.where(gaps.any(axis=1), first * size + offset, walkers["opened"] * size)
+        if judged.edits:
+            full = before[judged.owner, judged.slot] == 0
+            settle(walkers, judged.owner, judged.block, judged.tokens, judged.written, full, self._end_sets.items())
         walkers["base"] = walkers["commit_end"]
         walkers["reason"] = self._finish(walkers)
         if self._replies.watches:
@@ -225,8 +224,7 @@ class Walkers:
         if self.record:
             walkers = self._table.walkers.take(rows)
             _, left = self._buffers(rows, walkers)
-            none = np.zeros(0, np.int64)
-            self._keep_records(rows, walkers, left, none, none, np.zeros((0, self.block_size), np.bool_))
+            self._keep_records(rows, walkers, left)
         self._table.walkers["zero_token"][rows] += 1
         self._table.walkers["forwards"][rows] += 1
         self._table.walkers["reason"][rows] = REASONS.index("error")
@@ -254,6 +252,42 @@ class Walkers:
         blocks = base[:, None] + np.arange(int((walkers["opened"] - base).max()) + 1)
         left: NDArray[np.int32] = self._table.left[rows[:, None], blocks]
         return blocks, left
+
+    def _judge(
+        self,
+        rows: Rows,
+        walkers: NDArray[Any],
+        blocks: NDArray[np.int64],
+        left: NDArray[np.int32],
+        hear: Hear,
+    ) -> _Judged:
+        """Judge the blocks that rows hear about, all on the tokens as they stood, and write what is taken."""
+        table, size = self._table, self.block_size
+        editing = np.isfinite(walkers["edit"])
+        edits = bool(editing.any())
+        listens = left > 0
+        if edits:
+            listens[:, 0] |= editing & (walkers["opened"] > walkers["base"])
+        owner, slot = listens.nonzero()
+        if not owner.size:
+            nothing = np.zeros((0, size), np.bool_)
+            return _Judged(owner, slot, owner, nothing, nothing, nothing.astype(np.int32), False)
+        own, row, block = walkers.take(owner), rows[owner], blocks[owner, slot]
+        said, confidence = hear(row, block)
+        tokens, turn = table.tokens[row, block], table.turns[row, block]
+        masked = tokens == self.mask_id
+        accepted = accept(
+            confidence,
+            masked,
+            must_move(np.where(slot > 0, (size - left[owner, slot - 1]) / size, 1.0), own["semi"]),
+            own["threshold"],
+            quotas(own["quota"], own["steps"], turn, size),
+        )
+        written = accepted | replaced(own, block, tokens, ~masked, said, confidence) if edits else accepted
+        table.tokens[row, block] = tokens = np.where(written, said, tokens)
+        table.turns[row, block] = turn + accepted.any(axis=1)
+        self._note_ends(walkers, owner, block, written, tokens)
+        return _Judged(owner, slot, block, accepted, written, tokens, edits)
 
     def _note_ends(
         self,
@@ -307,31 +341,26 @@ class Walkers:
         rows: Rows,
         walkers: NDArray[Any],
         left: NDArray[np.int32],
-        owner: Rows,
-        block: NDArray[np.int64],
-        accepted: Flags,
+        judged: _Judged | None = None,
     ) -> None:
-        """Append the record of this forward, before the counters move on."""
+        """Append the record of this forward, before the counters move on; nothing was accepted where none is judged."""
         size = self.block_size
         for index, row in enumerate(rows.tolist()):
             walker = walkers[index]
             cached = int(walker["base"]) if walker["forwards"] else 0
-            mine = (owner == index).nonzero()[0]
-            which, offset = accepted[mine].nonzero()
-            number = block[mine][which]
+            taken: dict[int, int] = {}
+            if judged is not None:
+                mine = (judged.owner == index).nonzero()[0]
+                which, offset = judged.accepted[mine].nonzero()
+                positions = judged.block[mine][which] * size + offset
+                taken = dict(zip(positions.tolist(), judged.tokens[mine][which, offset].tolist(), strict=True))
             self._records[row].append(
                 ForwardRecord(
                     cached=cached,
                     first_open=int(walker["base"]),
                     end_open=int(walker["opened"]),
                     masked=int(left[index].sum()),
-                    accepted=dict(
-                        zip(
-                            (number * size + offset).tolist(),
-                            self._table.tokens[row, number, offset].tolist(),
-                            strict=True,
-                        )
-                    ),
+                    accepted=taken,
                     rows_run=(int(walker["run_end"]) - cached) * size,
                     rows_useful=int(left[index].sum()) + (int(walker["commit_end"]) - cached) * size,
                 )
