@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from redline_engine.config import ModelSpec  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, describe, load  # noqa: E402
 
+OTHER_MODEL = "weights and config.json are not of one model; download both anew, or correct config.json"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -95,20 +96,51 @@ def test_a_missing_tensor_one_too_many_and_one_of_another_shape_are_named(direct
         f"{directory}: no tensor model.layers.0.input_layernorm.weight",
         f"{directory}: tensor lm_head.weight is [119, 48], by config.json it is [120, 48]",
         f"{directory}: unknown tensor model.layers.0.input_layernorm.bias",
+        f"{directory}: {OTHER_MODEL}",
     ]
 
 
 def test_many_faults_of_a_kind_are_counted(directory):
     change_tensors(directory, lambda tensors: [tensors.pop(key) for key in list(tensors)[2:]])
     faults = faults_of(directory)
-    assert len(faults) == 9
-    assert faults[-1].endswith("more like these")
+    assert len(faults) == 10
+    assert faults[-2].endswith("more like these")
+    assert faults[-1] == f"{directory}: {OTHER_MODEL}"
 
 
 @pytest.mark.parametrize("family", ["sdar_moe", "llada2"])
 def test_one_expert_that_is_missing_is_named(directory):
     change_tensors(directory, lambda tensors: tensors.pop("model.layers.2.mlp.experts.5.up_proj.weight"))
-    assert faults_of(directory) == [f"{directory}: no tensor model.layers.2.mlp.experts.5.up_proj.weight"]
+    fault = f"{directory}: no tensor model.layers.2.mlp.experts.5.up_proj.weight"
+    assert faults_of(directory) == [fault, f"{directory}: {OTHER_MODEL}"]
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.bfloat16])
+def test_a_tied_head_may_be_kept_but_not_be_another_one(directory, type_):
+    """Newer versions of transformers would not tie two that differ, older ones would."""
+    embedding = next(key for key in load_file(directory / "model.safetensors") if "embed" in key)
+    edit(directory / "config.json", tie_word_embeddings=True)
+    change_tensors(directory, lambda tensors: tensors.update({"lm_head.weight": tensors[embedding].to(type_).clone()}))
+    if type_ == torch.float32:
+        load(ModelSpec(str(directory), device="cpu", block_size=4, mask_id=MASK))
+    load(ModelSpec(str(directory), "bfloat16", "cpu", block_size=4, mask_id=MASK))
+
+    def move(tensors):
+        tensors["lm_head.weight"] = tensors["lm_head.weight"].clone()
+        tensors["lm_head.weight"][-1, -1] += 1
+
+    change_tensors(directory, move)
+    (fault,) = faults_of(directory)
+    where = f"{directory / 'model.safetensors'}: tensor lm_head.weight"
+    assert fault.startswith(f"{where} differs from the embedding that it is tied to; set tie_word_embeddings to false")
+    change_tensors(directory, lambda tensors: tensors.update({"lm_head.weight": torch.ones(2, 3)}))
+    (fault,) = faults_of(directory)
+    assert fault.startswith(f"{where} is [2, 3], the embedding that it is tied to [120, 48]; set tie_word_embeddings")
+    change_tensors(directory, lambda tensors: tensors.pop("lm_head.weight"))
+    load(ModelSpec(str(directory), device="cpu", block_size=4, mask_id=MASK))
+    edit(directory / "config.json", tie_word_embeddings=False)
+    (fault,) = faults_of(directory)
+    assert fault.startswith(f"{directory}: no tensor lm_head.weight; set tie_word_embeddings to true in config.json if")
 
 
 @pytest.mark.parametrize("family", ["sdar"])

@@ -9,11 +9,13 @@ Weights are read one after the other, so that loading needs little memory beside
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from redline_engine.config import ModelSpec
 from redline_engine.models.families import Described, read_family
@@ -35,6 +37,9 @@ __all__ = [
     "used_device",
     "weight_shares",
 ]
+
+_HEAD = "lm_head.weight"
+_UNTIE = "set tie_word_embeddings to false in config.json if the model has a head of its own, else remove that tensor"
 
 
 class Checkpoint(NamedTuple):
@@ -74,15 +79,30 @@ def survey(checkpoint: Checkpoint) -> Survey:
     Raises
     ------
     CheckpointError
-        If files or tensors are missing, left over, or of another shape.
+        If files or tensors are missing, left over, or of another shape; or a tied head has another one.
     """
     files = TensorFiles(checkpoint.directory)
     weights = weights_of(checkpoint.described)
     unread = {key for key in files.tensors if key.endswith("rotary_emb.inv_freq")}  # some writers keep what is computed
-    unread |= {"lm_head.weight"} if checkpoint.described.tied else set()  # some writers keep the tied copy
+    unread |= {_HEAD} if checkpoint.described.tied else set()
     layouts, faults = choose(weights, {key: each.shape for key, each in files.tensors.items() if key not in unread})
-    refuse(checkpoint.directory, faults)
+    refuse(checkpoint.directory, _with_remedies(faults))
+    head, embedding = files.tensors.get(_HEAD), weights["embed.weight"].shape
+    if checkpoint.described.tied and head is not None and head.shape != embedding:
+        fault = f"tensor {_HEAD} is {list(head.shape)}, the embedding that it is tied to {list(embedding)}; {_UNTIE}"
+        refuse(head.file, [fault])
     return Survey(files, weights, layouts)
+
+
+def _with_remedies(faults: list[str]) -> list[str]:
+    """Say what to do about tensors that are not those of ``config.json``."""
+    no_head = f"no tensor {_HEAD}"
+    if no_head in faults:
+        tie = "set tie_word_embeddings to true in config.json if the embedding is the head, else download it"
+        faults = [f"{fault}; {tie}" if fault == no_head else fault for fault in faults]
+    if any(not fault.startswith(no_head) for fault in faults):
+        faults = [*faults, "weights and config.json are not of one model; download both anew, or correct config.json"]
+    return faults
 
 
 def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
@@ -99,7 +119,8 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     ------
     CheckpointError
         As `describe` and `survey`; or if it would not fit into the memory that is free, a weight is NaN or infinite or
-        too large for the type of the arithmetic, or CUDA graphs are asked for that device or model have none of.
+        too large for the type of the arithmetic, a tied head is not the embedding, or CUDA graphs are asked for that
+        device or model have none of.
     """
     checkpoint = describe(spec)
     files, weights, layouts = survey(checkpoint)
@@ -114,6 +135,8 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
             module = network.get_submodule(path)
             whole = join(weight, layouts[name], partial(read, module.get_parameter(own).dtype))
             setattr(module, own, torch.nn.Parameter(whole, requires_grad=False))
+            if name == "embed.weight" and checkpoint.described.tied:
+                _refuse_another_head(files, read, whole)
             if keep:
                 keep_layer(network, path, keep)
     if checkpoint.described.tied:
@@ -122,6 +145,12 @@ def load(spec: ModelSpec, use: Load | None = None) -> NetworkModel:
     if use is not None:
         model.reserve(use.block_size, use.pages)
     return model
+
+
+def _refuse_another_head(files: TensorFiles, read: Callable[[torch.dtype, str], Tensor], embedding: Tensor) -> None:
+    """Refuse a head of its own in a tied model; some writers keep the tied copy, which is none."""
+    if _HEAD in files.tensors and not torch.equal(read(embedding.dtype, _HEAD), embedding):
+        refuse(files.tensors[_HEAD].file, [f"tensor {_HEAD} differs from the embedding that it is tied to; {_UNTIE}"])
 
 
 def require_graphs(checkpoint: Checkpoint, spec: ModelSpec, device: str) -> None:

@@ -35,13 +35,15 @@ class Settings:
 
     def agreed(self, name: str, said: Mapping[str, Any]) -> Any:
         """First of the values that several keys give for one thing, after a complaint if another differs; else None."""
-        first = next(iter(said), None)
-        for other, value in said.items():
-            if value != said[first]:
-                fault = f"{first} {_plain(said[first])} contradicts {other} {_plain(value)}; correct one of the two"
+        if not said:
+            return None
+        (first, value), *others = said.items()
+        for other, another in others:
+            if another != value:
+                fault = f"{first} {_plain(value)} contradicts {other} {_plain(another)}; correct one of the two"
                 self.complain(name, fault)
                 break
-        return None if first is None else said[first]
+        return value
 
     def whole(self, name: str, least: int = 1, default: int | None = None, most: int = 2**24) -> int:
         """Read a whole number."""
