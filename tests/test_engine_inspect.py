@@ -86,7 +86,7 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
     ("arguments", "problem"),
     [
         (["gone"], "checkpoint 'gone': no directory gone"),
-        (["model"], "no block_size: neither config.json nor the directory's name"),
+        (["model"], "no block_size: neither config.json nor the name model says it"),
         (["model", "--knob", "block_size=0"], "block_size: 0 is not allowed"),
         (["model", "--knob", "blok_size=4"], "blok_size: unknown knob; did you mean block_size?"),
         (["model", "--knob", "x"], "--knob x: found no =; write NAME=VALUE"),

@@ -21,6 +21,8 @@ from redline_engine.config import ModelSpec  # noqa: E402
 from redline_engine.models.checkpoint import CheckpointError, describe, load  # noqa: E402
 
 OTHER_MODEL = "weights and config.json are not of one model; download both anew, or correct config.json"
+STATE_BLOCK = "state block_size under source: {engine: ...} of the grid file (engine inspect: --knob block_size=N)"
+STATE_MASK = "state mask_id under source: {engine: ...} of the grid file (engine inspect: --mask-id N)"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -168,6 +170,56 @@ def test_shards_that_are_absent_or_not_what_the_index_says_are_named(directory):
     shutil.copy(directory / SHARDS[0], directory / "model.safetensors")
     index.write_text(kept)
     assert "holds both" in faults_of(directory)[0]
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "generation_config.json", "chat_template.jinja"]
+)
+def test_a_link_to_a_file_that_is_not_there_is_named(directory, name):
+    (directory / name).unlink(missing_ok=True)
+    (directory / name).symlink_to("../blobs/0123")
+    (fault,) = faults_of(directory)
+    assert fault == f"{directory / name}: links to ../blobs/0123, which is not there; download it again"
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+def test_a_shard_or_an_index_that_links_to_nothing_is_named(directory):
+    shard(directory)
+    (directory / SHARDS[1]).unlink()
+    (directory / SHARDS[1]).symlink_to("../blobs/0123")
+    index = directory / "model.safetensors.index.json"
+    fault = "links to ../blobs/0123, which is not there; download it again"
+    assert faults_of(directory) == [f"{index}: shard {SHARDS[1]} {fault}"]
+    index.unlink()
+    index.symlink_to("../blobs/0123")
+    assert faults_of(directory) == [f"{index}: {fault}"]
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+def test_a_directory_without_a_configuration_is_told_which_one_may_be_meant(directory, tmp_path):
+    cache = tmp_path / "models--JetLM--SDAR-8B-Chat-b16"
+    (cache / "snapshots").mkdir(parents=True)
+    (fault,) = faults_of(cache)
+    start = f"{cache / 'config.json'}: cannot be read (no such file); "
+    assert fault == f"{start}this is a folder of the download cache; give the one in it that is called snapshots/<hash>"
+    moved = directory.rename(cache / "snapshots" / "0123abc")
+    assert faults_of(cache) == [f"{start}there is one in {moved}; give that directory"]
+    assert f"there is one in {moved}; give that directory" in faults_of(cache / "snapshots")[0]
+    (moved / "config.json").unlink()
+    assert faults_of(moved)[0].endswith("give the directory that the download made, or download this file too")
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+def test_older_tokenizer_files_are_told_how_to_be_converted(directory):
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert "mask token unknown: there is no tokenizer.json; download it into this directory; or state mask_id" in fault
+    for name in ("vocab.json", "merges.txt", "added_tokens.json"):
+        (directory / name).write_text("{}")
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    steps = f"AutoTokenizer.from_pretrained('{directory}').save_pretrained('{directory}')"
+    assert "make it from vocab.json, merges.txt, added_tokens.json: python -c " in fault
+    assert f'"from transformers import AutoTokenizer; {steps}"; or {STATE_MASK}' in fault
 
 
 @pytest.mark.parametrize("family", ["sdar"])
@@ -365,9 +417,65 @@ def test_a_block_size_that_nothing_says_is_asked_for_and_llada2_has_32(directory
         assert facts_of(directory, mask_id=MASK).info.block_size == 32
     else:
         assert (
-            "no block_size: neither config.json nor the directory's name"
+            "no block_size: neither config.json nor the name model says it"
             in faults_of(directory, describe, block_size=None)[0]
         )
+
+
+@pytest.mark.parametrize("family", ["sdar", "llada2"])
+@pytest.mark.parametrize(
+    ("ending", "odd"),
+    [
+        ("-b32_v2", "b32_v2"),
+        ("-b32.bak", "b32.bak"),
+        ("-b32v2", "b32v2"),
+        ("-b32k", "b32k"),
+        (".b32", "b32"),
+        ("-b1024", "b1024"),
+        ("-b-32", "b-32"),
+        ("b32", "b32"),
+        ("-block32", "block32"),
+        ("-block_size=32", "block_size=32"),
+        ("-32block", "32block"),
+        ("-bs32", "bs32"),
+        ("-b32-bs16", "bs16"),
+    ],
+)
+def test_a_name_that_looks_like_a_block_size_is_not_guessed_at(directory, tmp_path, family, ending, odd):
+    moved = directory.rename(tmp_path / f"{'SDAR-8B' if family == 'sdar' else 'LLaDA2.0-mini'}-Chat{ending}")
+    (fault,) = faults_of(moved, describe, block_size=None)
+    assert f"no block_size: the name {moved.name} holds {odd!r}, which is not written as published ones are" in fault
+    assert fault.endswith(STATE_BLOCK)
+    assert facts_of(moved, mask_id=MASK, block_size=8).info.block_size == 8
+    edit(moved / "config.json", block_size=32)
+    assert facts_of(moved, mask_id=MASK).info.block_size == 32
+
+
+@pytest.mark.parametrize("family", ["sdar"])
+@pytest.mark.parametrize(
+    ("link", "target", "found"),
+    [
+        ("prod", "SDAR-8B-Chat-b32", 32),
+        ("SDAR-8B-Chat-b32", "a1b2c3", 32),
+        ("SDAR-8B-Chat-b32", "mine-b32", 32),
+        ("SDAR-8B-Chat-b32", "models--JetLM--SDAR-8B-Chat-b32/snapshots/0123abc", 32),
+        ("prod", "SDAR-8B-Chat", 4),
+        ("SDAR-8B-Chat-b32", "SDAR-8B-Chat-b4", "block_size: 32 (name SDAR-8B-Chat-b32) contradicts 4 (name SDAR-8B-"),
+        ("SDAR-8B-Chat-b32", "SDAR-8B-Chat", "contradicts 4 (published for names such as SDAR-8B-Chat, without -b)"),
+        ("SDAR-8B-Chat-b32", "models--JetLM--SDAR-8B-Chat-b16/snapshots/0123abc", "contradicts 16 (name SDAR-8B-Cha"),
+        ("SDAR-8B-Chat", "store-b32.bak", "no block_size: the name store-b32.bak holds 'b32.bak'"),
+        ("prod", "store", "no block_size: neither config.json nor the name prod or store says it"),
+    ],
+)
+def test_a_link_and_what_it_leads_to_both_have_a_name(directory, tmp_path, link, target, found):
+    (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+    directory.rename(tmp_path / target)
+    (tmp_path / link).symlink_to(target)
+    if isinstance(found, int):
+        assert facts_of(tmp_path / link, mask_id=MASK).info.block_size == found
+    else:
+        (fault,) = faults_of(tmp_path / link, describe, block_size=None)
+        assert found in fault
 
 
 @pytest.mark.parametrize("name", ["<|MASK|>", "<|mask|>"])
@@ -376,11 +484,27 @@ def test_the_mask_is_a_special_token(directory, name):
     facts = facts_of(directory, block_size=4)
     assert (facts.info.mask_id, facts.mask_from) == (115, f"{name} of the tokenizer")
     assert facts.info.vocab_size == 119, "ids that the tokenizer does not know are never proposed"
+    edit(directory / "config.json", mask_token_id=115)
+    assert facts_of(directory, block_size=4).mask_from == "config.json"
+
+
+def test_whatever_names_the_mask_must_agree_with_the_tokenizer(directory):
+    write_tokenizer(directory, {"<|MASK|>": 115, "<mask>": 114, "<|im_end|>": 116, "<end>": END})
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert "mask token: 115 (<|MASK|> of the tokenizer) contradicts 114 (<mask> of the tokenizer)" in fault
+    edit(directory / "config.json", mask_token_id=114)
+    assert facts_of(directory, block_size=4).info.mask_id == 114, "one of several is meant"
+    edit(directory / "config.json", mask_token_id=5)
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert f"mask token: 5 (config.json) contradicts 115 (<|MASK|> of the tokenizer); {STATE_MASK}" in fault
+    edit(directory / "config.json", mask_token_id=None)
     edit(directory / "special_tokens_map.json", mask_token={"content": "w9"})
-    assert facts_of(directory, block_size=4).info.mask_id == 9
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert "mask token: 9 (w9 of special_tokens_map.json) contradicts 115 (<|MASK|> of the tokenizer)" in fault
     edit(directory / "config.json", mask_token_id=115)
     (fault,) = faults_of(directory, describe, mask_id=None)
     assert "mask token: 115 (config.json) contradicts 9 (w9 of special_tokens_map.json)" in fault
+    assert facts_of(directory, block_size=4, mask_id=9).info.mask_id == 9, "what is stated wins"
 
 
 @pytest.mark.parametrize(
@@ -412,8 +536,41 @@ def test_older_tokenizers_keep_added_tokens_in_a_file_of_their_own(directory):
 @pytest.mark.parametrize(("family", "mask"), [("sdar", 151669), ("sdar_moe", 151669), ("llada2", 156895)])
 def test_the_published_mask_is_the_last_resort(directory, mask):
     assert "mask token unknown" in faults_of(directory, describe, mask_id=None)[0]
-    edit(directory / "config.json", vocab_size=mask + 1)
+    edit(directory / "config.json", vocab_size=mask + 9)
     assert facts_of(directory, block_size=4).info.mask_id == mask
+
+
+@pytest.mark.parametrize(("family", "mask"), [("sdar", 151669), ("llada2", 156895)])
+def test_the_published_mask_is_taken_only_where_the_tokenizer_has_no_other_token(directory, family, mask):
+    edit(directory / "config.json", vocab_size=mask + 9)
+    write_tokenizer(directory, {"<|im_end|>": 116, "<tool>": mask, "<end>": END})
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert f"mask token unknown: no file names it, and that of {family}, {mask}, is '<tool>' in this tokenizer" in fault
+    assert fault.endswith(STATE_MASK)
+    write_tokenizer(directory, {"<|im_end|>": 116, "<last>": mask - 1, "<end>": END})
+    info = facts_of(directory, block_size=4).info
+    assert (info.mask_id, info.vocab_size) == (mask, mask + 1), "the id after those that the tokenizer knows"
+    write_tokenizer(directory, {"<|im_end|>": 116, "<last>": mask + 1, "<end>": END})
+    assert facts_of(directory, block_size=4).info.mask_id == mask, "between others"
+    write_tokenizer(directory, {"<|im_end|>": 116, "<last>": mask - 2, "<end>": END})
+    (fault,) = faults_of(directory, describe, mask_id=None)
+    assert "mask token unknown: no file names it, and the tokenizer has none of <|MASK|>, <|mask|>, " in fault
+
+
+def test_a_vocabulary_that_is_a_list_is_counted(directory):
+    """As Unigram tokenizers keep it: tokens and scores, the id is the place."""
+    tokens = [["<unk>", 0.0], ["<|MASK|>", 0.0], ["<|im_end|>", 0.0], *([f"w{number}", -1.0] for number in range(97))]
+    added = [{"content": name, "id": number} for number, (name, _) in enumerate(tokens[:3])]
+    tokenizer = {"model": {"type": "Unigram", "vocab": tokens}, "added_tokens": added}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    info = facts_of(directory, block_size=4, end_ids=(50,)).info
+    assert (info.vocab_size, info.mask_id) == (100, 1)
+    for odd in (3, ["a"], {"a": "b"}, {"a": -1}, [[]]):
+        (directory / "tokenizer.json").write_text(json.dumps(tokenizer | {"model": {"vocab": odd}}))
+        (fault,) = faults_of(directory, describe, mask_id=None)
+        assert fault.startswith(f"{directory / 'tokenizer.json'}: model.vocab is neither a map from tokens to ids nor")
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer | {"model": {}}))
+    assert facts_of(directory, block_size=4, end_ids=(50,)).info.vocab_size == 120, "added tokens are not all"
 
 
 def test_a_turn_ends_with_what_the_files_or_the_tokenizer_say(directory):
@@ -428,7 +585,14 @@ def test_a_turn_ends_with_what_the_files_or_the_tokenizer_say(directory):
     assert facts.end_from == "generation_config.json and <|im_end|> and </s>"
     assert facts_of(directory, block_size=4, end_ids=(3,)).info.end_ids == (3,)
     edit(generation, eos_token_id=[MASK])
-    assert f"end tokens [{MASK}, 111, 112, 113]" in faults_of(directory, describe)[0]
+    fault = faults_of(directory, describe)[0]
+    assert (
+        f"end token {MASK} (generation_config.json and <|im_end|> and <|role_end|> and </s>) is the mask token" in fault
+    )
+    assert fault.endswith("state end_ids under source: {engine: ...} of the grid file (engine inspect: --end-ids N,N)")
+    edit(generation, eos_token_id=[112, 7777])
+    assert "end tokens [7777] (generation_config.json" in faults_of(directory, describe)[0]
+    assert "end tokens unknown: no file names an eos_token_id" in faults_of(directory, describe, end_ids=())[0]
 
 
 def test_a_chat_template_is_noticed_and_not_run(directory):

@@ -232,7 +232,7 @@ def test_a_checkpoint_says_what_is_wrong_with_it(checkpoint, tmp_path):
     directory = checkpoint[1]
     with pytest.raises(CheckpointError, match=r"config.json: cannot be read"):
         load(ModelSpec(str(tmp_path)))
-    with pytest.raises(CheckpointError, match=r"mask token unknown; give mask_id[^\n]*\n[^\n]*no block_size: neither"):
+    with pytest.raises(CheckpointError, match=r"mask token unknown: there is no[^\n]*\n[^\n]*no block_size: neither"):
         load(ModelSpec(str(directory)))
     config = json.loads((directory / "config.json").read_text())
     config |= {"num_key_value_heads": None, "attention_bias": True, "num_hidden_layers": 4, "layer_types": None}

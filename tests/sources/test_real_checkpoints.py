@@ -96,7 +96,7 @@ def test_a_block_size_that_is_stated_needs_no_name(tmp_path: Path) -> None:
     path = write(tmp_path, "sdar_moe")
     (tmp_path / NAMES["sdar_moe"]).rename(tmp_path / "model")
     path.write_text(path.read_text().replace(NAMES["sdar_moe"], "model"))
-    with pytest.raises(OutcomesError, match=r"no block_size: neither config.json nor the directory's name"):
+    with pytest.raises(OutcomesError, match=r"no block_size: neither config.json nor the name model says it"):
         certificate_of(load_grid(path), Live(tmp_path / "store.sqlite"))
     path.write_text(path.read_text().replace("max_new_tokens: 12", "max_new_tokens: 12\n    block_size: 4"))
     assert certificate_of(load_grid(path), Live(tmp_path / "store.sqlite")).n == 40

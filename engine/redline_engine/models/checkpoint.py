@@ -23,7 +23,7 @@ from redline_engine.models.keys import Layout, Weight, choose, join, weights_of
 from redline_engine.models.memory import Load, empty_network, kept_network, plan, require
 from redline_engine.models.network import NetworkModel, has_grouped_experts
 from redline_engine.models.reading import TensorFiles, refuse
-from redline_engine.models.surface import CheckpointError, read_json
+from redline_engine.models.surface import CheckpointError, read_config
 from redline_engine.models.tokens import Facts, read_facts
 from redline_engine.precision import keep_layer, shares
 
@@ -67,9 +67,8 @@ def describe(spec: ModelSpec) -> Checkpoint:
         If a file is missing, contradicts another, or says what this engine does not implement.
     """
     directory = Path(spec.checkpoint)
-    path = directory / "config.json"
-    config = read_json(path)
-    described = read_family(config, path)
+    config = read_config(directory)
+    described = read_family(config, directory / "config.json")
     return Checkpoint(directory, described, read_facts(spec, config, described.family, directory))
 
 
@@ -180,8 +179,8 @@ def weight_shares(spec: ModelSpec) -> dict[str, float]:
     CheckpointError
         If ``config.json`` cannot be read or says what this engine does not implement.
     """
-    path = Path(spec.checkpoint) / "config.json"
-    return shares(kept_network(read_family(read_json(path), path), spec))
+    directory = Path(spec.checkpoint)
+    return shares(kept_network(read_family(read_config(directory), directory / "config.json"), spec))
 
 
 def used_device(spec: ModelSpec) -> str:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from redline_engine.models.surface import LFS_POINTER, CheckpointError, read_json
+from redline_engine.models.surface import LFS_POINTER, CheckpointError, broken_link, read_json
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -89,6 +89,8 @@ class TensorFiles:
     def _files(self) -> dict[str, str] | list[str]:
         """Tensor to shard, where there is an index; else the one file."""
         single, index = self.directory / _SINGLE, self.directory / _INDEX
+        for path in (single, index):
+            refuse(path, [fault] if (fault := broken_link(path)) else [])
         if not index.exists():
             if single.exists():
                 return [_SINGLE]
@@ -112,7 +114,8 @@ class TensorFiles:
         outside = sorted({each for each in shards.values() if Path(each).name != each})
         refuse(index, [f"names {each!r}, which is not a file beside it" for each in outside])
         absent = [each for each in sorted(set(shards.values())) if not (self.directory / each).exists()]
-        refuse(index, shortened(f"shard {each} is not there; download it" for each in absent))
+        lost = {each: broken_link(self.directory / each) or "is not there; download it" for each in absent}
+        refuse(index, shortened(f"shard {each} {fault}" for each, fault in lost.items()))
         return shards
 
     @contextmanager
