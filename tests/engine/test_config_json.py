@@ -161,6 +161,11 @@ def test_rotary_settings_that_are_scaled_or_contradict_each_other_are_refused(fa
     assert problem.format(group=group, theta=theta) in fault
 
 
+def test_a_base_that_stands_in_settings_by_layer_is_not_called_missing(family):
+    (fault,) = faults_of(family, rope_theta=None, rope_parameters={"full_attention": {"rope_theta": 1e6}})
+    assert fault.startswith('rope_parameters.full_attention {"rope_theta": 1000000.0}; no such rotary setting')
+
+
 def test_two_groups_of_rotary_settings_must_agree(family):
     groups = {"rope_parameters": {"rope_theta": 5e5}, "rope_scaling": {"rope_theta": 6e5}}
     (fault,) = faults_of(family, rope_theta=None, **groups)

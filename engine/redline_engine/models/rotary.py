@@ -22,7 +22,10 @@ def rope_theta(found: Settings) -> float:
     """Base of the rotary frequencies, after a complaint about every setting that would scale them."""
     for name in _GROUPS:
         _refuse_scaling(found, name)
-    return found.agreed_number("rope_theta", _said(found, "rope_theta"))
+    said = _said(found, "rope_theta")
+    if not said and not found.sound(*_GROUPS):
+        return 1.0  # it may stand in what cannot be read
+    return found.agreed_number("rope_theta", said)
 
 
 def rotary_dim(found: Settings, head_dim: int, usual: float) -> int:
