@@ -226,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--figures", type=Path, help="folder to draw into")
     parser.add_argument("--part", choices=["cost", "distinct"], help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
+    if asked.figures:
+        _make_folder(parser, asked.figures)  # before anything is measured
     if asked.part:
         print(json.dumps(_measure(asked)))
         return
@@ -239,6 +241,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{name}\n\n{table(asked.configurations, costs, floors)}", flush=True)
     if asked.figures:
         draw(asked.figures, asked.configurations, found)
+
+
+def _make_folder(parser: argparse.ArgumentParser, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--figures {folder}: cannot be made ({error.strerror}); name a folder")
 
 
 def _measure(asked: argparse.Namespace) -> dict[str, float]:

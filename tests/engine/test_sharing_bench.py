@@ -51,9 +51,20 @@ def test_what_is_run_is_what_differs_counted_apart(m):
 
 
 def test_it_prints_a_table_and_draws(tmp_path, capsys):
-    sharing.main(["--configurations=2", "--prompts=2", "--batch=4", "--threads=1", f"--figures={tmp_path}"])
+    sharing.main(["--configurations=2", "--prompts=2", "--batch=4", "--threads=1", f"--figures={tmp_path / 'a' / 'b'}"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows] == ["| m", "| ---:", "| 2"]
     assert rows[2][2] == rows[2][3]
     assert rows[2][4] == "1.000"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sharing-forwards.svg", "sharing-time.svg"]
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == [
+        "sharing-forwards.svg",
+        "sharing-time.svg",
+    ]
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sharing, "_in_child", lambda *_: pytest.fail("something was measured"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        sharing.main([f"--figures={tmp_path / 'file'}"])
+    assert f"--figures {tmp_path / 'file'}: cannot be made (File exists); name a folder" in capsys.readouterr().err
