@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_redline.checkpoint_rules import decided_by_checkpoint
 from pytest_redline.errors import OutcomesError
+from pytest_redline.sources.tokenizing import Tokenizing
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
+from redline_engine.request import Prompt, PromptError, check_request
 
 if TYPE_CHECKING:
+    from redline_engine.models.base import ModelInfo
     from redline_engine.models.network import NetworkShape
 
 
+_USUAL_PROMPT = 512  # tokens
+
+
 def inspect(
-    directory: Path, spec: Mapping[str, Any], knobs: Mapping[str, Any], batch_size: int, prompt_tokens: int, grade: str
+    directory: Path,
+    spec: Mapping[str, Any],
+    knobs: Mapping[str, Any],
+    batch_size: int,
+    prompt_tokens: int | None,
+    grade: str,
 ) -> dict[str, Any]:
-    """Say what would be loaded, as plain JSON types.
+    """Say what would be loaded, as plain JSON types, and under ``problems`` why the gate could not serve with it.
 
     Parameters
     ----------
@@ -29,7 +40,7 @@ def inspect(
     knobs
         Of a configuration.
     batch_size, prompt_tokens
-        Of the load that memory is planned for.
+        Of the load that memory is planned for; None: prompts of 512 tokens, or as many as the model has positions for.
     grade
         Grader that a template is chosen for.
 
@@ -64,9 +75,11 @@ def inspect(
         raise OutcomesError(str(error).splitlines()) from None
     family, shape, tied = checkpoint.described
     facts, info = checkpoint.facts, checkpoint.facts.info
-    use = Load(
-        batch_size, prompt_tokens, decoding.max_new_tokens, decoding.block_size or info.block_size, decoding.buffer_size
-    )
+    size = decoding.block_size or info.block_size
+    if prompt_tokens is None:
+        room = info.max_positions // size * size - decoding.max_new_tokens
+        prompt_tokens = max(1, min(_USUAL_PROMPT, room))
+    use = Load(batch_size, prompt_tokens, decoding.max_new_tokens, size, decoding.buffer_size)
     device = used_device(chosen)
     try:
         torch.device(device)
@@ -76,7 +89,10 @@ def inspect(
         raise OutcomesError(str(error)) from None
     except RuntimeError as error:  # PyTorch's own, of a device it does not know
         raise OutcomesError(f"device {device}: {str(error).splitlines()[0]}") from None
-    template = chosen.template or decided_by_checkpoint(chosen, directory, grade, None)[0].get("template", "none")
+    decided, undecided = decided_by_checkpoint(chosen, directory, grade, None)
+    template = chosen.template or decided.get("template", "none")
+    unreadable = _problem_of_tokenizer(directory, template)
+    unservable = _problem_of_request(prompt_tokens, decoding, info)
     types = Counter[str]()
     for each in found.files.tensors.values():
         types[each.type] += each.size
@@ -86,6 +102,7 @@ def inspect(
         "network": _network(shape, tied),
         "parameters": sum(_product(weight.shape) for weight in found.weights.values()),
         "positions": info.max_positions,
+        "servable": not unservable,
         "vocabulary": info.vocab_size,
         "files": {"bytes": types.total(), "types": dict(sorted(types.items()))},
         "loaded": {
@@ -99,7 +116,7 @@ def inspect(
         "ends": {"value": list(info.end_ids), "from": facts.end_from},
         "chat_template": facts.has_chat_template,
         "template": template,
-        "tokenizer": (directory / "tokenizer.json").is_file(),
+        "tokenizer": not unreadable,
         "memory": {
             "batch_size": batch_size,
             "prompt_tokens": prompt_tokens,
@@ -111,7 +128,29 @@ def inspect(
             "fits": free is None or planned.total(device) <= free,
         },
         "knobs": {"block_size": info.block_size, **_plain(decoding.effective())},
+        "problems": [*([undecided] if undecided else []), *unreadable, *unservable],
     }
+
+
+def _problem_of_tokenizer(directory: Path, template: str) -> list[str]:
+    """What the gate would say when it is to read prompts."""
+    try:
+        Tokenizing(directory, template)
+    except OutcomesError as error:
+        return str(error).splitlines()
+    return []
+
+
+def _problem_of_request(prompt_tokens: int, knobs: DecodeKnobs, info: ModelInfo) -> list[str]:
+    """What the engine would say to a prompt of so many tokens."""
+    token = int(info.mask_id == 0)  # any but the mask
+    try:
+        check_request(Prompt(f"--prompt-tokens {prompt_tokens}", [token] * prompt_tokens), [knobs], info, has_text=True)
+    except (KnobError, PromptError) as error:
+        lower = "; lower --prompt-tokens or --knob max_new_tokens" if isinstance(error, PromptError) else ""
+        own = str(error).replace(" of configurations[0]", "").replace("configurations[0] ", "")
+        return [line + lower for line in own.splitlines()]
+    return []
 
 
 def _network(shape: NetworkShape, tied: bool) -> dict[str, Any]:

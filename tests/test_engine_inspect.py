@@ -48,6 +48,7 @@ def test_a_checkpoint_is_described_within_80_columns(
     assert ("experts" in rows) == (family != "sdar")
     if family == "llada2":
         assert rows["experts"].startswith("8 in 4 groups of width 16, 2 per token, a shared one")
+        assert "1 layer without" in text
         assert "(<|mask|> of the tokenizer)" in rows["mask"]
         assert "(config.json and <|role_end|>)" in rows["ends"]
 
@@ -59,8 +60,65 @@ def test_more_tokens_than_the_model_has_positions_for_are_told(
     arguments = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--prompt-tokens", "400", "--knob"]
     assert main([*arguments, "max_new_tokens=112"]) == 0
     assert "positions" not in capsys.readouterr().err
-    assert main([*arguments, "max_new_tokens=113"]) == 0
-    assert "400 tokens and 113 new need 513 positions; the model has 512" in capsys.readouterr().err
+    assert main([*arguments, "max_new_tokens=113"]) == 1
+    out, error = capsys.readouterr()
+    assert (
+        "400: its 400 tokens and max_new_tokens 113 need 516 positions; the model has 512; lower --prompt-tokens or"
+        in error
+    )
+    assert "fits, but the model does NOT take such requests" in " ".join(out.split())
+    assert main(["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--knob", "max_new_tokens=500"]) == 0
+    assert "prompts of 12 tokens, 500 new" in capsys.readouterr().out, "not said, they are as long as there is room for"
+
+
+@pytest.mark.parametrize(
+    ("family", "arguments", "problem"),
+    [
+        ("sdar", [], "tokenizer.json: has no token <|im_start|> and no <|im_end|>, which template sdar-math needs"),
+        (
+            "llada2",
+            ["--template", "sdar-math"],
+            "has no token <|im_start|> and no <|im_end|>, which template sdar-math",
+        ),
+        ("sdar", ["--template", "none", "--knob", "stop_tokens=[999]"], "stop_tokens: the model cannot propose [999]"),
+    ],
+)
+def test_what_the_gate_would_refuse_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], family: str, arguments: list[str], problem: str
+) -> None:
+    write_chat_checkpoint(tmp_path / "model-b4", family)
+    if family == "sdar" and not arguments:
+        path = tmp_path / "model-b4" / "tokenizer.json"
+        path.write_text(path.read_text().replace("<|im_", "<|in_"))
+    assert main(["engine", "inspect", "model-b4", "--device", "cpu", *arguments]) == 1
+    out, error = capsys.readouterr()
+    assert problem in error
+    assert len(error.splitlines()) == 1
+    assert out
+    assert main(["engine", "inspect", "model-b4", "--device", "cpu", *arguments, "--json"]) == 1
+    assert any(problem in each for each in json.loads(capsys.readouterr().out)["problems"])
+
+
+def test_a_tokenizer_that_cannot_be_read_fails_whatever_is_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_chat_checkpoint(tmp_path / "Tiny-SDAR-b4", "sdar")
+    (tmp_path / "Tiny-SDAR-b4" / "tokenizer.json").write_text("{}")
+    arguments = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu", "--mask-id", "39", "--template", "none"]
+    assert main(arguments) == 1
+    out, error = capsys.readouterr()
+    assert error.startswith("Tiny-SDAR-b4/tokenizer.json: cannot be read (")
+    assert "NONE that the gate can use: prompts cannot be read" in " ".join(out.split())
+
+
+def test_end_tokens_are_stated_as_in_a_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_chat_checkpoint(tmp_path / "Tiny-SDAR-b4", "sdar")
+    arguments = ["engine", "inspect", "Tiny-SDAR-b4", "--device", "cpu"]
+    assert json_of(capsys, [*arguments, "--end-ids", "8,9"])["ends"] == {"value": [8, 9], "from": "stated"}
+    assert main([*arguments, "--end-ids", "8,999"]) == 1
+    assert "end tokens [999] (stated) are not among" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*arguments, "--end-ids", "x"])
 
 
 def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
@@ -74,7 +132,7 @@ def test_json_holds_the_same_and_knobs_are_read_as_in_a_grid(
     assert found["knobs"]["accept_threshold"] == 0.8
     assert found["loaded"] == {"dtype": "float32", "weights": "int8", "device": "cpu", "cuda_graphs": False}
     assert found["memory"]["page"] == 16 * found["memory"]["position"] == 16 * 2 * 2 * 16 * 4
-    assert found["memory"]["cache"] == 2 * 3 * (768 + 2 * 4 * 16) * found["memory"]["position"]
+    assert found["memory"]["cache"] == 2 * 3 * (512 + 2 * 4 * 16) * found["memory"]["position"]
     assert found["network"]["experts"]["count"] == 8
     assert found["files"]["types"] == {"F32": found["files"]["bytes"]}
     assert main([*arguments, "--knob", "block_size=16"]) == 0
@@ -139,12 +197,15 @@ def test_without_a_tokenizer_the_gate_cannot_serve_whatever_the_mask(
     (tmp_path / "Tiny-SDAR-b4" / "tokenizer.json").unlink()
     assert main(said) == 1
     out, error = capsys.readouterr()
-    missing = "Tiny-SDAR-b4/tokenizer.json: no such file, so the gate cannot read prompts or replies; copy it here"
+    missing = (
+        "Tiny-SDAR-b4/tokenizer.json: no such file, so prompts and replies cannot be read; "
+        "download it into this directory"
+    )
     assert error.splitlines() == [missing]
     if arguments:
         assert json.loads(out)["tokenizer"] is False
     else:
-        assert "NO tokenizer.json: prompts cannot be read" in out
+        assert "NONE that the gate can use: prompts cannot be read" in " ".join(out.split())
 
 
 def test_what_does_not_fit_is_said_and_fails(

@@ -12,7 +12,6 @@ from typing import Any
 from pytest_redline.commands import Commands
 from pytest_redline.errors import OutcomesError, RedlineError
 from pytest_redline.grading import GRADERS
-from pytest_redline.paths import display
 
 
 def add(commands: Commands) -> None:
@@ -24,7 +23,8 @@ def add(commands: Commands) -> None:
         help="say what would be loaded from a checkpoint, and what memory it needs",
         description="Say what the engine would load from a directory in the Hugging Face layout: network, block size, "
         "mask, end tokens, template, memory and knobs. Reads JSON and the headers of safetensors, no weight and no "
-        "code. Fails when the directory cannot be loaded, would not fit, or has no tokenizer to read prompts with.",
+        "code. Fails when the directory cannot be loaded or would not fit, and when the gate could not read prompts "
+        "with its tokenizer and template, or not serve prompts of this length.",
     )
     inspect.add_argument("checkpoint", metavar="PATH", help="a directory, or bundled:NAME")
     inspect.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of arithmetic")
@@ -32,8 +32,11 @@ def add(commands: Commands) -> None:
     inspect.add_argument("--device", default="auto", help="auto, cpu, cuda, or another name that PyTorch knows")
     inspect.add_argument("--cuda-graphs", action="store_true", help="small batches recorded as CUDA graphs")
     inspect.add_argument("--batch-size", type=int, default=256, metavar="N")
-    inspect.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help="of the longest prompt")
+    inspect.add_argument(
+        "--prompt-tokens", type=int, metavar="N", help="of the longest prompt; 512 where the model has room for it"
+    )
     inspect.add_argument("--mask-id", type=int, metavar="ID", help="where the files do not say it")
+    inspect.add_argument("--end-ids", type=_ids, metavar="ID,ID", help="where the files do not say them")
     inspect.add_argument("--template", metavar="NAME", help="instead of the one that would be chosen")
     inspect.add_argument(
         "--grade", choices=sorted(GRADERS), default="boxed", help="grader that the template is chosen for"
@@ -52,11 +55,11 @@ def _inspect(options: argparse.Namespace) -> int:
 
     try:
         for name in ("batch_size", "prompt_tokens"):
-            if getattr(options, name) < 1:
-                raise OutcomesError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1 is needed")
+            if (value := getattr(options, name)) is not None and value < 1:
+                raise OutcomesError(f"--{name.replace('_', '-')} {value}: at least 1 is needed")
         spec = {
             name: value
-            for name in ("dtype", "weights", "device", "mask_id", "template", "cuda_graphs")
+            for name in ("dtype", "weights", "device", "mask_id", "end_ids", "template", "cuda_graphs")
             if (value := getattr(options, name)) is not None
         }
         found = inspect(
@@ -75,17 +78,14 @@ def _inspect(options: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((80, 24)).columns, 100)
         print(render(found, width, color=sys.stdout.isatty()), end="")
-    needed, there = found["memory"]["prompt_tokens"] + found["memory"]["new_tokens"], found["positions"]
-    if needed > there:
-        print(
-            f"prompts of {found['memory']['prompt_tokens']:,} tokens and {found['memory']['new_tokens']:,} new need "
-            f"{needed:,} positions; the model has {there:,}: lower --prompt-tokens or --knob max_new_tokens",
-            file=sys.stderr,
-        )
-    if not found["tokenizer"]:
-        path = display(Path(found["checkpoint"]) / "tokenizer.json")
-        print(f"{path}: no such file, so the gate cannot read prompts or replies; copy it here", file=sys.stderr)
-    return int(not (found["memory"]["fits"] and found["tokenizer"]))
+    for problem in found["problems"]:
+        print(problem, file=sys.stderr)
+    return int(bool(found["problems"]) or not found["memory"]["fits"])
+
+
+def _ids(text: str) -> list[int]:
+    """Token ids as one argument, such as 8,9."""
+    return [int(each) for each in text.split(",")]
 
 
 def _knobs(written: list[str]) -> dict[str, Any]:

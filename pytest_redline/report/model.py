@@ -46,7 +46,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             (
                 "experts",
                 f"{experts['count']}{groups} of width {experts['width']}, {experts['per_token']} per token{shared}; "
-                f"{experts['dense_layers']} layers without",
+                f"{experts['dense_layers']} layer{'' if experts['dense_layers'] == 1 else 's'} without",
             )
         )
     rows += [
@@ -59,7 +59,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("mask", _sourced(found["mask"])),
         ("ends", _sourced(found["ends"])),
         ("template", f"{found['template']} ({_CHAT[found['chat_template']]})"),
-        ("tokenizer", "tokenizer.json" if found["tokenizer"] else "NO tokenizer.json: prompts cannot be read"),
+        ("tokenizer", "tokenizer.json" if found["tokenizer"] else "NONE that the gate can use: prompts cannot be read"),
         ("", ""),
         (
             "memory",
@@ -70,17 +70,18 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("  cache", f"{_size(memory['cache'])}: {_size(memory['position'])} a token, {_size(memory['page'])} a page"),
         ("  states", f"{_size(memory['states'])} of states and their answers, about"),
         ("  working", f"{_size(memory['working'])} in a step, about"),
-        ("  total", _total(memory)),
+        ("  total", _total(memory, found["servable"])),
         ("", ""),
         ("knobs", ""),
     ]
     return rows + [(f"  {name}", _value(value)) for name, value in found["knobs"].items()]
 
 
-def _total(memory: Mapping[str, Any]) -> str:
+def _total(memory: Mapping[str, Any], servable: bool) -> str:
     if memory["free"] is None:
         return f"{_size(memory['total'])}; what is free cannot be told"
-    fits = "fits" if memory["fits"] else "does NOT fit: lower --batch-size, or --weights"
+    suffices = "fits" if servable else "fits, but the model does NOT take such requests"
+    fits = suffices if memory["fits"] else "does NOT fit: lower --batch-size, or --weights"
     return f"{_size(memory['total'])} of {_size(memory['free'])} free; {fits}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_redline.errors import OutcomesError
 from pytest_redline.paths import display
+from redline_engine.models.surface import broken_link, tokenizer_remedy
 from redline_engine.templates import TEMPLATES
 
 if TYPE_CHECKING:
@@ -27,10 +28,16 @@ class Tokenizing:
         from tokenizers import Tokenizer
 
         path = directory / "tokenizer.json"
+        if not path.is_symlink() and not path.exists():
+            raise OutcomesError(
+                f"{display(path)}: no such file, so prompts and replies cannot be read; {tokenizer_remedy(directory)}"
+            )
+        if fault := broken_link(path):
+            raise OutcomesError(f"{display(path)}: {fault}")
         try:
             self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the tokenizers library raises bare exceptions
-            raise OutcomesError(f"{display(path)}: cannot be read ({error})") from None
+            raise OutcomesError(f"{display(path)}: cannot be read ({error}); download it again") from None
         self._template = TEMPLATES[template or "none"]
         unknown = [token for token in self._template.tokens if self._tokenizer.token_to_id(token) is None]
         if unknown:
