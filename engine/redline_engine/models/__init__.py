@@ -15,6 +15,9 @@
     checkpoint.py  a Hugging Face directory to a loaded model
     reading.py     its safetensors
     families.py    its config.json: which family, what shape
+    settings.py    values of config.json, and what is wrong with them
+    rotary.py      its rotary settings, wherever they stand
+    implemented.py its keys that change the arithmetic, and what is implemented of each
     keys.py        its tensors' names, to the network's weights and back
     tokens.py      its mask, end tokens and block size
     surface.py     its JSON, and what can be told of it without its network
