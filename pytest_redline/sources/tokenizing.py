@@ -21,7 +21,7 @@ class Tokenizing:
     Raises
     ------
     OutcomesError
-        ``tokenizer.json`` cannot be read, or does not know the template's control tokens as tokens of their own.
+        ``tokenizer.json`` is missing, cannot be read, or does not know the template's control tokens as its own.
     """
 
     def __init__(self, directory: Path, template: str | None) -> None:
