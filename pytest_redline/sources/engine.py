@@ -7,7 +7,6 @@ schedule says (``schedule.py``). Generations go to the store as they finish; wha
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import time
@@ -31,6 +30,7 @@ from pytest_redline.prompts import Prompts
 from pytest_redline.schedule import Schedule
 from pytest_redline.sources.book import Book
 from pytest_redline.sources.checkpoints import checkpoint_hashes, hash_files
+from pytest_redline.sources.devices import device_used, processor_of
 from pytest_redline.sources.tokenizing import Tokenizing
 from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Generation, Store, key_of
@@ -112,7 +112,7 @@ def serve(
     assert grid.grade is not None
     grader = GRADERS[grid.grade]
     _check_answers(prompts, grader)
-    used = _device(device or source.device)
+    used = device_used(device or source.device)
     checkpoints: dict[str, str] = {}
     families = _families(grid, source, prompts, used, checkpoints, replicate)
     progress.start(grid.labels, grid.reference, len(prompts.ids), at_most=grid.spends_less)
@@ -163,7 +163,7 @@ def serve(
         int(outcomes.measures["forwards"].sum()),
         checkpoints,
         [(family.spec, _shares(family)) for family in families],
-        {"torch": version("torch"), "device": used, "processor": _processor(used)},
+        {"torch": version("torch"), "device": used, "processor": processor_of(used)},
         warnings,
     )
 
@@ -176,38 +176,6 @@ def _check_answers(prompts: Prompts, grader: Grader) -> None:
     ]
     if problems:
         raise OutcomesError(problems)
-
-
-def _device(asked: str) -> str:
-    """Name of the device that is really used."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads slow everything on a machine with other work
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise OutcomesError(
-            "source engine: torch is not installed; install it with pip install 'pytest-redline[engine]'"
-        ) from None
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(asked)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda", "mps") or (device.type == "cpu" and device.index):
-        raise OutcomesError(f"device {asked!r}: not known; use cpu, cuda, cuda:N, mps or auto")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise OutcomesError(
-            f"device {asked!r}: this machine has {torch.cuda.device_count() or 'no'} CUDA device"
-            f"{'' if torch.cuda.device_count() == 1 else 's'}; use cpu or auto"
-        )
-    return "cpu" if device.type == "cpu" else str(device)
-
-
-def _processor(device: str) -> str:
-    """Kind of the processor: another one may round otherwise."""
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
 
 
 def _families(
@@ -237,7 +205,7 @@ def _families(
             "tokenizers": version("tokenizers"),
             "machine": platform.machine(),
             "device": device,
-            "processor": _processor(device),
+            "processor": processor_of(device),
             "checkpoint": checkpoints[spec.checkpoint],
             "dtype": spec.dtype,
             "weights": spec.weights,

@@ -164,7 +164,7 @@ def test_everything_that_could_change_an_answer_changes_every_key(
     assert len(seen["as it is"]) == 120
     seen["replicate"] = keys(replicate=1)
     with monkeypatch.context() as patch:
-        patch.setattr(bridge, "_processor", lambda device: "as before")
+        patch.setattr(bridge, "processor_of", lambda device: "as before")
         seen["processor"] = keys()
         seen["device"] = keys(device="cuda")
         patch.setattr(platform, "machine", lambda: "other")
