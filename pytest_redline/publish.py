@@ -58,14 +58,15 @@ def _write_reports(session: Session, folder: Path, done: list[tuple[GridRecord, 
     """Write ``NAME.certificate.json`` and ``NAME.md`` of each grid; two grids of one name get neither."""
     by_name: dict[str, list[tuple[GridRecord, Certificate]]] = {}
     for record, certificate in done:
-        by_name.setdefault(certificate.name, []).append((record, certificate))
-    for name, same in by_name.items():
+        by_name.setdefault(certificate.name.casefold(), []).append((record, certificate))  # as some file systems do
+    for same in by_name.values():
+        name, certificate = same[0][1].name, same[0][1]
         if len(same) > 1:
             paths = " and ".join(session.shown(record) for record, _ in same)
             session.problems.append(f"{paths} are both named {name!r}, so their reports would overwrite each other")
-            forget_certificate(folder, name)
+            for _, each in same:
+                forget_certificate(folder, each.name)
             continue
-        certificate = same[0][1]
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / f"{name}.certificate.json", to_bytes(certificate))
         replace_file(folder / f"{name}.md", markdown.render(certificate).encode())

@@ -32,6 +32,7 @@ from pytest_redline.sources.book import Book
 from pytest_redline.sources.checkpoints import checkpoint_hashes, hash_files
 from pytest_redline.sources.devices import device_used, processor_of
 from pytest_redline.sources.tokenizing import Tokenizing
+from pytest_redline.sources.twins import twin_groups
 from pytest_redline.stats.multiplicity import HOLM, Family
 from pytest_redline.store import Generation, Store, key_of
 
@@ -110,6 +111,7 @@ def serve(
     source = grid.source
     assert isinstance(source, EngineSource)
     assert grid.grade is not None
+    assert grid.prompts is not None
     grader = GRADERS[grid.grade]
     _check_answers(prompts, grader)
     used = device_used(device or source.device)
@@ -138,6 +140,7 @@ def serve(
                 if not grid.spends_less:
                     kitchen.free(family)
     outcomes, warnings = book.outcomes()
+    warnings += twin_groups(display(grid.prompts), prompts.groups)
     run = key_of(
         {
             "keys": sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, Literal, NamedTuple
 
 from pytest_redline.alignment import Records, Rows
@@ -154,15 +155,19 @@ class Reader:
         self.faults.check()
         records = [target.record for target in self.targets]
         correct = self.columns.correct
-        if (correct.equals is not None or correct.threshold is not None) and not any(
-            1 in each.correct for each in records
-        ):
+        if correct.equals is not None or correct.threshold is not None:
             rule = f"at or over {correct.threshold}" if correct.equals is None else f"equal to {quoted(correct.equals)}"
-            found = ", ".join(sorted(map(quoted, self.not_right))[:5])
-            raise OutcomesError(
-                f"{records[0].rows.file}: no value of {correct.path!r} is {rule}; found are {found}; when nothing is "
-                "right nothing can be broken, so correct columns.correct"
-            )
+            if not any(1 in each.correct for each in records):
+                found = ", ".join(sorted(map(quoted, self.not_right))[:5])
+                raise OutcomesError(
+                    f"{records[0].rows.file}: no value of {correct.path!r} is {rule}; found are {found}; when nothing "
+                    "is right nothing can be broken, so correct columns.correct"
+                )
+            if not any(0 in each.correct for each in records):
+                self.warnings.append(
+                    f"{records[0].rows.file}: every value of {correct.path!r} is {rule}, so every answer of every "
+                    "configuration counts as right; if that is not so, correct columns.correct"
+                )
         for record in records:
             n = len(record.rows.prompts)
             for name, values in list(record.measures.items()):
@@ -323,12 +328,13 @@ class Reader:
         """
         path = self.columns.correct.path
         head, _, tail = path.partition(PLACE)
-        found = []
-        for key in row:
-            label = key.removeprefix(head)
-            label = label if tail.startswith(".") else label.removesuffix(tail)
-            whole = head + label + ("" if tail.startswith(".") else tail)
-            if key == whole and label not in self.labels and judge(lookup(row, path.replace(PLACE, label))) is not None:
+        ends = (tail, "") if tail.startswith(".") else (tail,)  # a dotted tail may also lie below the column
+        found: list[str] = []
+        for key, end in product(row, ends):
+            label = key[len(head) : len(key) - len(end)]
+            if head + label + end != key or label in (*self.labels, *found, ""):
+                continue
+            if judge(lookup(row, path.replace(PLACE, label))) is not None:
                 found.append(label)
         if found:
             self.warnings.append(

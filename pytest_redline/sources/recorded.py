@@ -6,7 +6,6 @@ Three shapes are read. *Long*: one file, a row for each configuration and prompt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,12 @@ from pathlib import Path
 from pytest_redline.alignment import Records, align
 from pytest_redline.errors import OutcomesError
 from pytest_redline.grid import Columns, RecordedSource
-from pytest_redline.outcomes import Outcomes, PromptList, quoted
+from pytest_redline.outcomes import Outcomes, PromptList
 from pytest_redline.paths import display
 from pytest_redline.sources.reader import PLACE, Reader
 from pytest_redline.sources.table import Faults, FileBytes, read_bytes, read_rows
-from pytest_redline.sources.values import as_id, joined, lookup, loosely
+from pytest_redline.sources.twins import twin_groups, twin_ids
+from pytest_redline.sources.values import as_id, joined, lookup
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def load_recorded(
     records = reader.finish()
     hashes = tuple((name, content.sha256) for name, content in contents.items())
     outcomes = align(labels, records, prompts, source.columns.correct.repeats)
-    twins = _twins(prompts.file if prompts else hashes[0][0], outcomes.prompts)
+    where = prompts.file if prompts else hashes[0][0]
+    twins = [*twin_ids(where, outcomes.prompts), *twin_groups(where, outcomes.groups)]
     return Recorded(outcomes, hashes, (*warnings, *reader.warnings, *twins), _texts(records, prompts, outcomes.prompts))
 
 
@@ -140,23 +141,6 @@ def _files(source: RecordedSource, labels: Sequence[str], logs: Mapping[str, Pat
     if problems:
         raise OutcomesError(problems)
     return [(label, logs[label]) for label in labels]
-
-
-def _twins(name: str, prompts: Sequence[str]) -> list[str]:
-    """Warn of ids that look like one and the same prompt, which would then count more than once."""
-    first: dict[str, str] = {}
-    pairs = [
-        (known, prompt)
-        for prompt in prompts
-        if (known := first.setdefault(re.sub(r"(?<![\d.])0+(?=\d)", "", loosely(prompt)), prompt)) != prompt
-    ]
-    if not pairs:
-        return []
-    more = f", and {len(pairs) - 1:,} more likewise" if len(pairs) > 1 else ""
-    return [
-        f"{name}: the ids {' and '.join(map(quoted, pairs[0]))} differ only in blanks, case, Unicode form or leading "
-        f"zeros{more}; a prompt counts once; if they stand for the same prompt, give it one id"
-    ]
 
 
 def _texts(records: Sequence[Records], prompts: PromptList | None, ids: Sequence[str]) -> tuple[str, ...] | None:

@@ -97,6 +97,8 @@ def read_bytes(path: Path, sha256: str | None = None) -> FileBytes:
             raise OutcomesError(f"{name}: is not a regular file; a recording can be read twice; save it to a file")
         data = path.read_bytes()
     except FileNotFoundError:
+        if path.is_symlink():
+            raise OutcomesError(f"{name}: is a link to {path.readlink()}, which is not there; correct it") from None
         siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
         near = suggestion(path.name, siblings)
         raise OutcomesError(f"{name}: no such file{near}; paths are relative to the grid file; correct it") from None

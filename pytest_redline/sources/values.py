@@ -71,8 +71,12 @@ def encodable(text: str) -> bool:
 
 
 def loosely(text: str) -> str:
-    """Return a text without what people do not see as a difference: surrounding blanks, case and Unicode form."""
-    return unicodedata.normalize("NFKC", text).strip().casefold()
+    """Return a text without what people do not see as a difference.
+
+    That is surrounding blanks, case, Unicode form, and characters of no width.
+    """
+    shown = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    return unicodedata.normalize("NFKC", shown).strip().casefold()
 
 
 def alike(value: object, other: object) -> bool:

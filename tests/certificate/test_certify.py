@@ -21,6 +21,7 @@ from scipy import stats
 from pytest_redline.certificate import certify
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
 from pytest_redline.grid import Configuration, Groups, Serving
+from pytest_redline.stats.planning import power
 
 # -- Counts and descriptions --------------------------------------------------------------------------------------
 
@@ -214,6 +215,22 @@ def test_what_is_needed_names_every_budget_that_is_missed():
     assert grouped(easy, hard).certified
     assert not grouped(easy + 1, hard).certified
     assert not grouped(easy - 1, hard + 1).certified
+
+
+def test_prompts_needed_of_a_group_are_those_of_the_whole_draw():
+    """A third of the prompts are hard, and the hard ones need so many that both budgets hold with power 80 %."""
+    needed = grouped(easy=0, hard=6).needed
+    alone = 1 + max(n for n in range(100, 1000) if power(n, 6 / 100, 0.10, needed.level) < 0.9)
+    assert needed.prompts == 3 * alone
+
+
+def test_the_frontier_keeps_the_budgets_of_groups():
+    numbers = np.arange(300)
+    outcomes = make_outcomes({"ref": numbers >= 0, "cand": numbers < 270}, groups=["easy"] * 200 + ["hard"] * 100)
+    grid = make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0}, alpha=0.15)
+    assert certify(grid, outcomes, intervals=False).frontier.alpha_min is not None
+    grouped_grid = make_grid(["ref", "cand"], costs={"ref": 1.0, "cand": 2.0}, alpha=0.15, groups={"hard": 0.10})
+    assert certify(grouped_grid, outcomes, intervals=False).frontier.alpha_min is None
 
 
 def test_prompts_needed_reach_power_of_80_percent_at_the_measured_risk():

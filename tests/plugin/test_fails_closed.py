@@ -597,6 +597,15 @@ def two_grids_of_one_name(gate: Gate) -> pytest.RunResult:
     return gate.run("--redline-report=out")
 
 
+@attack(1, "are both named 'same', so their reports would overwrite each other")
+def two_grids_whose_names_differ_in_case(gate: Gate) -> pytest.RunResult:
+    for file, name in {"a": "same", "b": "Same"}.items():
+        gate.write(GREEN, file=f"{file}.redline.yaml", recording=f"{file}.csv", name=name)
+    result = gate.run("--redline-report=out")
+    assert not (gate.path / "out").exists()
+    return result
+
+
 @attack(1, "no certificate is left", "runs.csv: is empty")
 def certificate_of_an_earlier_run(gate: Gate) -> pytest.RunResult:
     gate.write(GREEN)
@@ -640,6 +649,31 @@ def serving_file_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
         "import pathlib\ndef test_a(): (pathlib.Path(__file__).parent / 's.yaml').write_text('t: 0.88\\n')\n"
     )
     return gate.run("test_a.py", "g.redline.yaml", "--redline-report=out")
+
+
+def edited_after_it_was_read(gate: Gate, name: str) -> pytest.RunResult:
+    """A test that runs behind the gate's adds a line to a file."""
+    (gate.path / "test_z.py").write_text(
+        "import pathlib\n"
+        "def test_z():\n"
+        f"    with open(pathlib.Path(__file__).parent / {name!r}, 'a') as file:\n"
+        "        file.write('\\n')\n"
+    )
+    return gate.run("g.redline.yaml", "test_z.py", "--redline-report=out")
+
+
+@attack(1, "grid, outcomes, prompts or serving file changed while the session ran")
+def recording_edited_after_it_was_judged(gate: Gate) -> pytest.RunResult:
+    gate.write(GREEN)
+    return edited_after_it_was_read(gate, "runs.csv")
+
+
+@attack(1, "grid, outcomes, prompts or serving file changed while the session ran")
+def prompts_file_edited_after_it_was_read(gate: Gate) -> pytest.RunResult:
+    gate.write(GREEN, prompts={"file": "prompts.jsonl"})
+    rows = [f'{{"id": "q{number}"}}\n' for number in range(60)]
+    (gate.path / "prompts.jsonl").write_text("".join(rows))
+    return edited_after_it_was_read(gate, "prompts.jsonl")
 
 
 @attack(1, "grid, outcomes, prompts or serving file changed while the session ran")

@@ -178,6 +178,14 @@ def test_collect_only_judges_nothing(gate: Gate) -> None:
     assert not (gate.path / "out").exists()
 
 
+def test_collect_only_leaves_a_certificate_where_it_is(gate: Gate) -> None:
+    gate.write({"ref": (), "safe": ()})
+    assert gate.run("--redline-report=out").ret == 0
+    written = (gate.path / "out" / "g.certificate.json").read_bytes()
+    assert gate.run("--collect-only", "--redline-report=out").ret == 0
+    assert (gate.path / "out" / "g.certificate.json").read_bytes() == written
+
+
 def test_a_deselected_candidate_that_is_not_required_does_not_count(gate: Gate) -> None:
     gate.write(serving="safe")
     result = gate.run("-k", "safe", "--redline-report=out")

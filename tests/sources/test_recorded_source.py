@@ -142,6 +142,12 @@ def test_a_wide_recording_of_more_configurations_than_declared_is_warned_of() ->
     assert ["declare: third;" in warning for warning in load(text, columns).warnings] == [True]
 
 
+@pytest.mark.parametrize("columns", ["prompt,ref.ok,cand.ok,third.ok", "prompt,ref.ok,cand.ok,third.x.ok"])
+def test_a_wide_recording_with_dotted_columns_is_warned_of_too(columns: str) -> None:
+    recorded = load(f"{columns}\na,1,1,0\n", Columns(correct=CorrectColumn("{config}.ok")))
+    assert [f"declare: {columns.split(',')[3][:-3]};" in warning for warning in recorded.warnings] == [True]
+
+
 OK = CorrectColumn("{config}.ok")
 
 
@@ -500,6 +506,33 @@ def test_a_declared_column_must_exist_in_every_row(key: str) -> None:
     text = refusal(jsonl(*rows), columns, "runs.jsonl", labels=["ref"])
     assert 'runs.jsonl:2: no value in "x"; columns here are' in text
     assert "give every row one, or leave it out of columns" in text
+
+
+def test_groups_that_look_like_one_are_warned_of() -> None:
+    names = ("x", "X", "x ", "\uff58", "x\u200b", "y")
+    rows = [{"config": "ref", "prompt": n, "correct": n % 2, "group": name} for n, name in enumerate(names)]
+    warnings = load(jsonl(*rows), Columns(group="group"), "r.jsonl", labels=["ref"]).warnings
+    assert len(warnings) == 4
+    assert all("differ only in blanks, case or Unicode form" in warning for warning in warnings)
+    assert not any('"y"' in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("rule", [{"threshold": 0.0}, {"threshold": -1}, {"equals": 1}])
+def test_a_rule_under_which_everything_is_right_is_warned_of(rule: dict[str, float]) -> None:
+    rows = [{"config": label, "prompt": 1, "correct": 1} for label in ("ref", "cand")]
+    columns = Columns(correct=CorrectColumn("correct", **rule))  # type: ignore[arg-type]
+    (warning,) = load(jsonl(*rows), columns, "r.jsonl").warnings
+    assert "so every answer of every configuration counts as right" in warning
+    rows.append({"config": "ref", "prompt": 2, "correct": -2})
+    rows.append({"config": "cand", "prompt": 2, "correct": -2})
+    assert not load(jsonl(*rows), columns, "r.jsonl").warnings
+
+
+def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
+    for label in ("ref", "cand"):
+        (tmp_path / f"{label}.jsonl").symlink_to(f"{label}.gone")
+    with pytest.raises(OutcomesError, match=r"ref.jsonl: is a link to ref.gone, which is not there"):
+        load_logs_at({label: tmp_path / f"{label}.jsonl" for label in ("ref", "cand")})
 
 
 def test_groups_come_from_the_recording_or_the_prompts_file() -> None:
