@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,9 +112,17 @@ class Session:
         node.workerinput[_BOOK_KEY] = str(self.book)
         node.workerinput[_RUN_KEY] = self.name
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Any]:
+        """Write the path into the report of a grid file: its node id does not say it outside the root folder."""
+        report = yield
+        if is_grid(collector.path):
+            report.redline_path = str(collector.path)  # type: ignore[attr-defined]
+        return report
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note why a grid file cannot be read."""
-        record = self.records.get(str(self.config.rootpath / report.nodeid))
+        record = self.records.get(getattr(report, "redline_path", ""))
         if report.failed and record is not None:
             record.refusal = str(report.longrepr)
 

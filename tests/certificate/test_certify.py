@@ -20,7 +20,7 @@ from scipy import stats
 
 from pytest_redline.certificate import certify
 from pytest_redline.errors import NothingCertifiableError, OutcomesError
-from pytest_redline.grid import Configuration, Groups, Serving
+from pytest_redline.grid import Configuration, CostMeasure, Groups, Serving
 from pytest_redline.stats.planning import power
 
 # -- Counts and descriptions --------------------------------------------------------------------------------------
@@ -59,15 +59,21 @@ def test_counts_of_a_hand_made_grid_in_all_and_by_group():
     assert [(row.k, row.gained) for group in (first, second) for row in group.configurations[:1]] == [(0, 0), (0, 0)]
 
 
-def test_gain_interval_surrounds_the_gain_and_is_there_for_deployed_and_required_rows_only():
+@pytest.mark.parametrize("better", ["higher", "lower"])
+def test_gain_interval_surrounds_the_gain_and_is_there_for_deployed_and_required_rows_only(better):
     rng = np.random.default_rng(1)
+    cost = (
+        TOKENS_PER_FORWARD
+        if better == "higher"
+        else CostMeasure("f / t", "lower", "ratio_of_sums", "forwards", "tokens")
+    )
     labels = ["ref", "serving", "fast", "other"]
     forwards = {label: rng.integers(5, 15, 200) / speed for label, speed in zip(labels, [1, 1.5, 3, 2], strict=True)}
     outcomes = make_outcomes(
         dict.fromkeys(labels, [1] * 200),
         measures={"tokens": dict.fromkeys(labels, [100] * 200), "forwards": forwards},
     )
-    certificate = certify(make_grid(labels, cost=TOKENS_PER_FORWARD, serving="serving"), outcomes)
+    certificate = certify(make_grid(labels, cost=cost, serving="serving"), outcomes)
     assert certificate.deployed == "fast"
     for label in ("serving", "fast"):
         row = certificate.row(label)

@@ -237,6 +237,19 @@ def test_the_step_summary_is_appended(gate: Gate, monkeypatch: pytest.MonkeyPatc
     assert headings == ["# An earlier step", "## Redline g: NOT passed: `risky`", "## Redline other: passed"]
 
 
+def test_a_refusal_outside_the_root_folder_is_summed_up_and_annotated(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(gate.path / "summary.md"))
+    gate.write(alpa=0.1)
+    (gate.path / "sub").mkdir()
+    result = gate.run("--rootdir=sub", "g.redline.yaml")
+    assert result.ret == 2
+    assert "alpa: unknown key" in (gate.path / "summary.md").read_text()
+    assert any(line.startswith("::error") and "alpa" in line for line in result.outlines)
+
+
 def test_a_partial_run_writes_no_step_summary(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(gate.path / "summary.md"))
     gate.write()
