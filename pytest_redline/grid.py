@@ -64,6 +64,12 @@ MODEL_KNOBS = ("checkpoint", "dtype", "weights", "template", "mask_id", "end_ids
 LOAD_KNOBS = (*MODEL_KNOBS, "batch_size", "cuda_graphs")
 
 
+def plain_knobs(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Knobs as a grid file would write them: lists for tuples, and nothing for null."""
+    known = {name: value for name, value in knobs.items() if value is not None}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+
+
 @dataclass(frozen=True)
 class EngineSource:
     """Outcomes that the bundled engine serves; ``defaults`` are knobs of configurations that do not set them."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_redline.checkpoint_rules import decided_by_checkpoint
 from pytest_redline.errors import OutcomesError
+from pytest_redline.grid import plain_knobs
 from pytest_redline.sources.tokenizing import Tokenizing
 from redline_engine.config import DecodeKnobs, KnobError, ModelSpec
 from redline_engine.request import Prompt, PromptError, check_request
@@ -127,7 +128,7 @@ def inspect(
             "free": free,
             "fits": free is None or planned.total(device) <= free,
         },
-        "knobs": {"block_size": info.block_size, **_plain(decoding.effective())},
+        "knobs": {"block_size": info.block_size, **plain_knobs(decoding.effective())},
         "problems": [*([undecided] if undecided else []), *unreadable, *unservable],
     }
 
@@ -181,8 +182,3 @@ def _product(sizes: tuple[int, ...]) -> int:
     for size in sizes:
         total *= size
     return total
-
-
-def _plain(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in knobs.items() if value is not None}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_redline.certificate_schema import Certificate
     from pytest_redline.gate import Live
 
+_PATH_KEY = "redline_path"  # attribute of a grid file's CollectReport
 REPORT_KEY = "redline"  # attribute of a TestReport that holds what the controller needs, in JSON types
 _BOOK_KEY = "redline_book"  # of a worker's input: where it writes what it met
 _RUN_KEY = "redline_run"  # of a worker's input: name of the controller's run
@@ -117,12 +118,12 @@ class Session:
         """Write the path into the report of a grid file: its node id does not say it outside the root folder."""
         report = yield
         if is_grid(collector.path):
-            report.redline_path = str(collector.path)  # type: ignore[attr-defined]
+            setattr(report, _PATH_KEY, str(collector.path))
         return report
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note why a grid file cannot be read."""
-        record = self.records.get(getattr(report, "redline_path", ""))
+        record = self.records.get(getattr(report, _PATH_KEY, ""))
         if report.failed and record is not None:
             record.refusal = str(report.longrepr)
 

@@ -20,6 +20,7 @@ from pytest_redline.grid import (
     CostMeasure,
     EngineSource,
     RecordedSource,
+    plain_knobs,
 )
 from pytest_redline.grid_schema import GridModel
 from pytest_redline.source_schema import ColumnsModel, CorrectModel, EngineModel, OutcomesModel
@@ -153,12 +154,7 @@ def effective(
             used |= decided
             if problem:
                 complaints.complain(("configurations", each.label, "template"), problem, each.line)
-        used = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in used.items()
-            if value is not None
-        }
-        rows.append(replace(each, knobs=used))
+        rows.append(replace(each, knobs=plain_knobs(used)))
     for name in () if faulty else sorted(source.defaults.keys() - read):
         complaints.complain(("source", "engine", name), "no configuration reads it; remove it")
     return tuple(rows)

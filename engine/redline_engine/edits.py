@@ -24,9 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redline_engine.table import NOWHERE
-
-Flags = NDArray[np.bool_]
+from redline_engine.table import NOWHERE, Flags
 
 
 def replaced(

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from redline_engine.config import DecodeKnobs, Sampling
 from redline_engine.models.base import Answer, Batch, Model, ModelInfo
 from redline_engine.replies import Said
-from redline_engine.states import Flags, States, spoilt
+from redline_engine.states import States, spoilt
 from redline_engine.stops import Detokenize
-from redline_engine.table import Rows, WalkerTable
+from redline_engine.table import Flags, Rows, WalkerTable
 from redline_engine.walker import Walkers
 
 FEW = 16  # one in so many walkers: what a round of fewer saves is less than the round takes

@@ -31,9 +31,7 @@ from numpy.typing import NDArray
 
 from redline_engine.config import Sampling
 from redline_engine.models.base import NO_PAGE, Answer, Batch, Numbers
-from redline_engine.table import FreeNumbers, grown, put
-
-Flags = NDArray[np.bool_]
+from redline_engine.table import Flags, FreeNumbers, grown, put
 
 BOOK = np.dtype(
     [

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 NOWHERE = 2**31 - 1  # position of an end token that is not there; a limit that is never met
 

@@ -48,12 +48,11 @@ from redline_engine.config import DecodeKnobs
 from redline_engine.edits import replaced, settle
 from redline_engine.replies import REASONS, RUNNING, Replies, Said
 from redline_engine.stops import Detokenize
-from redline_engine.table import NOWHERE, WALKER, Rows, WalkerTable, put
+from redline_engine.table import NOWHERE, WALKER, Flags, Rows, WalkerTable, put
 from redline_engine.trace import ForwardRecord
 
 _STOP, _LENGTH, _CAPPED = (REASONS.index(name) for name in ("stop", "length", "max_forwards"))
 
-Flags = NDArray[np.bool_]
 Hear = Callable[[Rows, NDArray[np.int64]], tuple[NDArray[np.int32], NDArray[np.float32]]]
 
 MOST_STARTS = 64  # that are remembered

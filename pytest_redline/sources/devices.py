@@ -24,17 +24,17 @@ def device_used(asked: str) -> str:
         ) from None
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    unknown = OutcomesError(f"device {asked!r}: not known; use cpu, cuda, cuda:N, mps or auto")
     try:
         device = torch.device(asked)
     except RuntimeError:
-        device = torch.device("meta")
+        raise unknown from None
     if device.type not in ("cpu", "cuda", "mps") or (device.type == "cpu" and device.index):
-        raise OutcomesError(f"device {asked!r}: not known; use cpu, cuda, cuda:N, mps or auto")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise OutcomesError(
-            f"device {asked!r}: this machine has {torch.cuda.device_count() or 'no'} CUDA device"
-            f"{'' if torch.cuda.device_count() == 1 else 's'}; use cpu or auto"
-        )
+        raise unknown
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        found = f"this machine has {count or 'no'} CUDA device{'' if count == 1 else 's'}"
+        raise OutcomesError(f"device {asked!r}: {found}; use cpu or auto")
     return "cpu" if device.type == "cpu" else str(device)
 
 

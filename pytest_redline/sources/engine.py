@@ -22,7 +22,7 @@ import redline_engine
 from pytest_redline.checkpoint_rules import checkpoint_directory
 from pytest_redline.errors import LoadError, OutcomesError
 from pytest_redline.grading import GRADERS, Grader
-from pytest_redline.grid import LOAD_KNOBS, Configuration, EngineSource, Grid
+from pytest_redline.grid import LOAD_KNOBS, Configuration, EngineSource, Grid, plain_knobs
 from pytest_redline.outcomes import Outcomes
 from pytest_redline.paths import display
 from pytest_redline.progress import Progress
@@ -342,11 +342,7 @@ def _check_echo(engine: Engine, configurations: Mapping[int, Configuration], kno
     problems = []
     for place, configuration in configurations.items():
         stated = {name: value for name, value in configuration.knobs.items() if name not in LOAD_KNOBS}
-        read = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in engine.effective(knobs[place]).items()
-            if value is not None
-        }
+        read = plain_knobs(engine.effective(knobs[place]))
         problems += [
             f"{configuration.label}: {name} is stated as {stated.get(name)!r}, and the engine reads {read.get(name)!r}"
             for name in sorted(stated.keys() | read.keys())

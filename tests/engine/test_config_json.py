@@ -195,13 +195,10 @@ def test_two_groups_of_rotary_settings_must_agree(family):
         ("swiglu_limit", 7.0),
         ("no_rope_layers", [0, 1]),
         ("router_dtype", "bf16"),
-        ("topk_method", "group_limited_greedy"),
         ("quantization_config", {"quant_method": "fp8"}),
     ],
 )
 def test_what_changes_the_arithmetic_is_refused(family, name, value):
-    if name == "topk_method" and family == "sdar":
-        pytest.skip("has no experts")
     (fault,) = faults_of(family, **{name: value})
     assert fault.startswith(f"{name} ")
     assert fault.endswith("is implemented")
@@ -211,6 +208,9 @@ def test_routers_of_the_other_kind_are_refused():
     for name in ("score_function", "scoring_func"):
         assert faults_of("llada2", **{name: "softmax"}) == [f'{name} "softmax"; only "sigmoid" is implemented']
         assert faults_of("sdar_moe", **{name: "sigmoid"}) == [f'{name} "sigmoid"; only "softmax" is implemented']
+    for family, method in (("llada2", "noaux_tc"), ("sdar_moe", "greedy")):
+        said = f'topk_method "group_limited_greedy"; only "{method}" is implemented'
+        assert faults_of(family, topk_method="group_limited_greedy") == [said]
     assert faults_of("sdar_moe", n_group=8) == ["n_group 8; only 1 is implemented"]
     assert faults_of("llada2", mlp_only_layers=[2]) == ["mlp_only_layers [2]; only [] is implemented"]
 

@@ -517,10 +517,17 @@ def test_groups_that_look_like_one_are_warned_of() -> None:
     assert not any('"y"' in warning for warning in warnings)
 
 
-@pytest.mark.parametrize("rule", [{"threshold": 0.0}, {"threshold": -1}, {"equals": 1}])
-def test_a_rule_under_which_everything_is_right_is_warned_of(rule: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "correct",
+    [
+        CorrectColumn("correct", threshold=0.0),
+        CorrectColumn("correct", threshold=-1),
+        CorrectColumn("correct", equals=1),
+    ],
+)
+def test_a_rule_under_which_everything_is_right_is_warned_of(correct: CorrectColumn) -> None:
     rows = [{"config": label, "prompt": 1, "correct": 1} for label in ("ref", "cand")]
-    columns = Columns(correct=CorrectColumn("correct", **rule))  # type: ignore[arg-type]
+    columns = Columns(correct=correct)
     (warning,) = load(jsonl(*rows), columns, "r.jsonl").warnings
     assert "so every answer of every configuration counts as right" in warning
     rows.append({"config": "ref", "prompt": 2, "correct": -2})

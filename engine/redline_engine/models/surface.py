@@ -183,10 +183,8 @@ def has_chat_template(directory: Path) -> bool:
     CheckpointError
         A file cannot be read.
     """
-    settings, template = (
-        read_json(directory / "tokenizer_config.json", optional=True),
-        directory / "chat_template.jinja",
-    )
+    settings = read_json(directory / "tokenizer_config.json", optional=True)
+    template = directory / "chat_template.jinja"
     if fault := broken_link(template):
         raise CheckpointError(f"{template}: {fault}")
     return bool(settings.get("chat_template")) or template.exists()

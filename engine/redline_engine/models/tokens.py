@@ -171,12 +171,12 @@ def _mask(
     if owner is None and published <= known and published < config["vocab_size"]:
         return Found(published, f"published for {family}")
     if owner is not None:
-        why = f"no file names it, and that of {family}, {published}, is {owner!r} in this tokenizer"
+        why = f"no file names it, and that of {family}, {published}, is {owner!r} in this tokenizer;"
     elif (directory / "tokenizer.json").exists():
-        why = f"no file names it, and the tokenizer has none of {', '.join(MASK_TOKENS)}"
+        why = f"no file names it, and the tokenizer has none of {', '.join(MASK_TOKENS)};"
     else:
         why = f"there is no tokenizer.json; {tokenizer_remedy(directory)}; or"
-    faults.append(f"mask token unknown: {why}{'' if why.endswith('or') else ';'} {_state('mask_id')}")
+    faults.append(f"mask token unknown: {why} {_state('mask_id')}")
     return None
 
 
